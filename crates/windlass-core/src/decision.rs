@@ -20,6 +20,7 @@ pub struct Decision {
     // Small, because it is copied: that is a measurable part of the cost of a check in memory.
     allowed: bool,
     basis: Basis,
+    quota: u16,
     limit: u64,
     remaining: u64,
     /// Microseconds, or `NEVER`.
@@ -58,6 +59,7 @@ impl Decision {
         Decision {
             allowed,
             basis,
+            quota: status.quota,
             limit: status.limit,
             remaining: status.remaining,
             retry_after: if allowed { 0 } else { retry_after },
@@ -78,6 +80,7 @@ impl Decision {
         let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
         let status = LimitStatus {
             limit,
+            quota: 0,
             remaining: if allowed { limit } else { 0 },
             retry_after: Some(micros),
             reset_after: Some(0),
@@ -100,6 +103,13 @@ impl Decision {
     /// quotas, that of the one with the fewest units left.
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// The position of the quota with the fewest units left, which [`limit`](Decision::limit) and
+    /// [`remaining`](Decision::remaining) are of: 0 for a limiter with one quota. A leased limiter does not know, and
+    /// names the quota with the lowest limit. Not serialized.
+    pub fn quota_index(&self) -> usize {
+        usize::from(self.quota)
     }
 
     /// The units available now. Of several quotas, the fewest.
@@ -170,6 +180,7 @@ mod wire {
     impl From<DecisionFields> for Decision {
         fn from(fields: DecisionFields) -> Decision {
             Decision {
+                quota: 0,
                 allowed: fields.allowed,
                 limit: fields.limit,
                 remaining: fields.remaining,

@@ -53,12 +53,11 @@
 //!    [`RuleState`](rules::limit::RuleState) (what is stored, with a new letter in its text
 //!    format). The compiler points to most `match`es that need an arm. It does not point to
 //!    `Rule::is_of`, to the wildcards in `step_back.rs` (a clock that is set back), `lease.rs` and
-//!    `state.rs`, nor to `limit/survey.rs` and `limit/reservation.rs` of `windlass`. The states are
-//!    `Copy` and have a fixed number of fields: an algorithm that stores a list needs a state of its
-//!    own kind.
-//! 2. Write the algorithm in a file of its own beside `bucket.rs` and `window.rs`: the state as of
-//!    now, the state after a charge, the status; in `lease.rs` how long leased units are valid and
-//!    how they are returned.
+//!    `state.rs`, nor to `limit/survey.rs` of `windlass`. A state that is a list is bounded by
+//!    its quota and shared, not copied (`log.rs` is the example).
+//! 2. Write the algorithm in a file of its own beside `bucket.rs`, `window.rs` and `log.rs`: the
+//!    state as of now, the state after a charge, the status; in `lease.rs` how long leased units are
+//!    valid and how they are returned.
 //! 3. Add the variant to the `rule()` strategy of the property tests in `rules/limit/tests`. They
 //!    check that the quota is never exceeded, and that `retry_after` and `remaining` are exact, for
 //!    every algorithm.

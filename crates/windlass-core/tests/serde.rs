@@ -55,6 +55,7 @@ fn kinds_have_their_stored_names() {
 fn decisions_have_the_keys_of_the_command_line() {
     let status = LimitStatus {
         limit: 5,
+        quota: 0,
         remaining: 0,
         retry_after: Some(1_500),
         reset_after: None,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::RangeInclusive;
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -11,7 +12,7 @@ use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
-use windlass_core::store::{BloomStore, Filled, Pending};
+use windlass_core::store::{BloomStore, Pending};
 
 /// `blooms`: the plan of each filter, and how far it has grown. `bloom_pages`: its bits, in pages;
 /// pages without a set bit are not stored.
@@ -238,26 +239,33 @@ impl BloomStore for File {
         }))
     }
 
-    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
-        Box::pin(self.with_filter(name, plan, move |tx, name, progress| {
+    fn generations(&self, name: Name, plan: Plan) -> Pending<'_, Option<RangeInclusive<u64>>> {
+        Box::pin(self.with_filter(name, plan, move |tx, _, progress| {
+            Ok(rules::living(&plan, progress, tx.window_now()?))
+        }))
+    }
+
+    fn count_bits(
+        &self,
+        name: Name,
+        plan: Plan,
+        generation: u64,
+        shard: u64,
+    ) -> Pending<'_, Option<u64>> {
+        Box::pin(self.with_filter(name, plan, move |tx, name, _| {
             let mut query = tx.database.prepare_cached(
-                "SELECT bits FROM bloom_pages WHERE name = ?1 AND generation = ?2",
+                "SELECT bits FROM bloom_pages
+                 WHERE name = ?1 AND generation = ?2 AND page >= ?3 AND page < ?4",
             )?;
-            let living = rules::living(&plan, progress, tx.window_now()?);
-            living
-                .map(|generation| {
-                    let mut rows = query.query((name.as_str(), generation as i64))?;
-                    let mut set = 0;
-                    while let Some(row) = rows.next()? {
-                        let bits: Vec<u8> = row.get(0)?;
-                        set += bits.iter().map(|b| u64::from(b.count_ones())).sum::<u64>();
-                    }
-                    Ok(Filled {
-                        shape: plan.shape(generation),
-                        set,
-                    })
-                })
-                .collect()
+            let pages = plan.shape(generation).pages(shard, PAGE_BITS);
+            let (first, end) = (pages.start as i64, pages.end as i64);
+            let mut rows = query.query((name.as_str(), generation as i64, first, end))?;
+            let mut set = 0;
+            while let Some(row) = rows.next()? {
+                let bits = row.get_ref(0)?.as_blob()?;
+                set += bits.iter().map(|b| u64::from(b.count_ones())).sum::<u64>();
+            }
+            Ok(set)
         }))
     }
 

@@ -10,6 +10,7 @@
 mod whole_shard;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
@@ -17,14 +18,14 @@ use redis::{Cmd, Value};
 use super::errors::unexpected_reply;
 use super::keys::Keys;
 use super::router::Router;
-use super::script;
+use super::{bytes, script};
 use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
 use windlass_core::rules::bloom as rules;
 use windlass_core::rules::bloom::Progress;
-use windlass_core::store::{BloomStore, Filled, Pending};
+use windlass_core::store::{BloomStore, Pending};
 
 /// Bits in one command: enough to make the cost of the command itself negligible, few enough that
 /// its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
@@ -314,7 +315,7 @@ impl RedisBloomFilters {
         name: &Name,
         keys: &BloomKeys,
         plan: &Plan,
-    ) -> Result<std::ops::RangeInclusive<u64>> {
+    ) -> Result<RangeInclusive<u64>> {
         let mut progress = Progress::default();
         if plan.kind == BloomKind::Growing {
             let grown: Option<String> = self
@@ -431,35 +432,47 @@ impl BloomStore for RedisBloomFilters {
         Box::pin(async move { self.apply(BitOp::Contains, &name, &plan, &items).await })
     }
 
-    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
+    fn generations(&self, name: Name, plan: Plan) -> Pending<'_, Option<RangeInclusive<u64>>> {
         Box::pin(async move {
             let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             if !self.exists(&keys).await? {
                 return Ok(None);
             }
-            let mut filled = Vec::new();
-            for generation in self.live_generations(&name, &keys, &plan).await? {
-                let shape = plan.shape(generation);
-                let mut set = 0;
-                // One command for each shard of at most 16 MiB, so that the server can serve others
-                // in between.
-                for shard in 0..shape.shards {
-                    let key = keys.shard(generation, shard);
-                    if plan.kind == BloomKind::Fixed {
-                        let mut header = redis::cmd("GETRANGE");
-                        header.arg(&key).arg(0).arg(HEADER - 1);
-                        let header: Vec<u8> = self.router.query(&header).await?;
-                        if header != keys.header() && !self.check_missing_shard(&keys).await? {
-                            return Ok(None);
-                        }
-                    }
-                    let mut count = redis::cmd("BITCOUNT");
-                    count.arg(key).arg(HEADER).arg(-1);
-                    set += self.router.query::<u64>(&count).await?;
-                }
-                filled.push(Filled { shape, set });
+            Ok(Some(self.live_generations(&name, &keys, &plan).await?))
+        })
+    }
+
+    /// One command for each shard of at most 16 MiB, so that the server can serve others in between.
+    fn count_bits(
+        &self,
+        name: Name,
+        plan: Plan,
+        generation: u64,
+        shard: u64,
+    ) -> Pending<'_, Option<u64>> {
+        Box::pin(async move {
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
+            let key = keys.shard(generation, shard);
+            let [mut get_plan, mut header, mut count] =
+                ["GET", "GETRANGE", "BITCOUNT"].map(redis::cmd);
+            get_plan.arg(&keys.plan);
+            header.arg(&key).arg(0).arg(HEADER - 1);
+            count.arg(&key).arg(HEADER).arg(-1);
+            let replies = self.router.query_all(vec![get_plan, header, count]).await?;
+            let [stored, header, Value::Int(set)] = replies.as_slice() else {
+                return Err(unexpected_reply(&replies));
+            };
+            if bytes(stored) != Some(keys.text.as_bytes()) {
+                return Ok(None);
             }
-            Ok(Some(filled))
+            // A generation of another kind of filter has no shard until it is needed.
+            if plan.kind == BloomKind::Fixed
+                && bytes(header) != Some(&keys.header()[..])
+                && !self.check_missing_shard(&keys).await?
+            {
+                return Ok(None);
+            }
+            Ok(Some(*set as u64))
         })
     }
 

@@ -97,6 +97,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             Rule::Allowance { burst } => ("z", 0, 0, Span::whole(*burst), 0),
             Rule::Fixed { limit, period } => ("f", 0, *period, Span::whole(*limit), 0),
             Rule::Sliding { limit, period } => ("s", 0, *period, Span::whole(*limit), 0),
+            Rule::Log { limit, period } => ("l", 0, *period, Span::whole(*limit), 0),
         };
         command.arg(kind).arg(amount).arg(period);
         command
@@ -125,7 +126,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             let then = match (rule, after.get(i)) {
                 (
                     Rule::Bucket(b),
-                    Some(RuleState::Bucket {
+                    Some(&RuleState::Bucket {
                         amount,
                         period,
                         tat,

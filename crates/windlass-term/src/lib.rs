@@ -25,4 +25,4 @@ pub use failure::{Advice, Failure, quoted};
 pub use printable::printable;
 pub use printer::{ErrorAnswer, Printer, Tone, is_trouble, unwritten};
 pub use rustix::process::Signal;
-pub use signals::{Signals, unless_interrupted};
+pub use signals::{Signals, catches, unless_interrupted};

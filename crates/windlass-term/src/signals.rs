@@ -5,7 +5,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::task::Poll;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
 use crate::exit::Exit;
@@ -105,17 +105,22 @@ fn ignored_at_start(signal: Signal) -> bool {
     let ignored = IGNORED.get_or_init(|| {
         std::fs::read_to_string("/proc/self/status")
             .ok()
-            .and_then(|status| parse_ignored(&status))
+            .and_then(|status| parse_mask(&status, "SigIgn:"))
             .unwrap_or(0)
     });
     has(*ignored, signal)
 }
 
-/// The `SigIgn` mask of a `/proc/PID/status`, see proc_pid_status(5).
-fn parse_ignored(status: &str) -> Option<u64> {
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+/// Whether a process has a handler for this signal, as far as `/proc` tells.
+pub fn catches(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+    let mask = status.ok().and_then(|text| parse_mask(&text, "SigCgt:"));
+    mask.is_some_and(|mask| has(mask, signal))
+}
+
+/// A signal mask of a `/proc/PID/status`, see proc_pid_status(5).
+fn parse_mask(status: &str, label: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix(label))?;
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 
@@ -147,12 +152,20 @@ mod tests {
         // What a Rust program under nohup shows: HUP (1), and PIPE (13), which the runtime ignores.
         let status =
             "Name:\twindlass\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
-        let mask = parse_ignored(status).unwrap();
+        let mask = parse_mask(status, "SigIgn:").unwrap();
         assert!(has(mask, Signal::HUP));
         assert!(has(mask, Signal::PIPE));
         assert!(!has(mask, Signal::INT));
         assert!(!has(mask, Signal::TERM));
-        assert_eq!(parse_ignored("Name:\twindlass\n"), None);
+        assert_eq!(parse_mask("Name:\twindlass\n", "SigIgn:"), None);
+    }
+
+    #[tokio::test]
+    async fn handlers_of_a_process_are_seen() {
+        let own = rustix::process::getpid();
+        assert!(!catches(own, Signal::WINCH));
+        let _signals = Signals::install_for(&[Signal::WINCH]).unwrap();
+        assert!(catches(own, Signal::WINCH));
     }
 
     #[tokio::test]

@@ -106,7 +106,7 @@ pub use semaphore::{Permit, Semaphore};
 #[cfg(feature = "metrics")]
 pub use telemetry::SECONDS_BUCKETS;
 pub use topic::{Event, Overflow, Subscription, Topic};
-pub use windlass_core::bloom::{BloomKind, Plan as BloomPlan, Shape as BloomShape};
+pub use windlass_core::bloom::{BloomKey, BloomKind, Plan as BloomPlan, Shape as BloomShape};
 pub use windlass_core::decision::{Basis, Decision};
 pub use windlass_core::permissions::{
     Level as PermissionLevel, Scale as PermissionScale, Schema as PermissionSchema,

@@ -4,6 +4,44 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a keyed filter hashes items with its key",
+        file: "windlass/src/bloom/filter.rs",
+        from: "            Some(key) => key.digest(item.as_ref()),\n",
+        to: "            Some(_) => Digest::of(item.as_ref()),\n",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "memory",
+            "conformance::bloom::keyed_filter_refuses_other_keys",
+        ],
+    },
+    Mutant {
+        breaks: "a client without the key of a filter is refused",
+        file: "windlass/src/bloom/mod.rs",
+        from: "wanted.unwrap_or(found.keyed(self.key.as_ref()))",
+        to: "wanted.unwrap_or(found)",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "memory",
+            "conformance::bloom::keyed_filter_refuses_other_keys",
+        ],
+    },
+    Mutant {
+        breaks: "the check value of a key says nothing about the hash of an item",
+        file: "windlass-core/src/bloom/key.rs",
+        from: "items: Hmac::new(&secret.of(b\"windlass-bloom items\")),",
+        to: "items: secret,",
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "the_keyed_hash_never_changes",
+        ],
+    },
+    Mutant {
         breaks: "a Bloom filter tests and sets bits atomically (Redis)",
         file: "windlass-redis/src/bloom.rs",
         from: "            BitOp::Insert => (\"BITFIELD\", \"SET\"),",

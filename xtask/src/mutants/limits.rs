@@ -44,6 +44,51 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["-p", "windlass-core", "--lib", "retry_after_is_exact"],
     },
     Mutant {
+        breaks: "a sliding log counts a call for its whole period",
+        file: "windlass-core/src/rules/limit/log.rs",
+        from: "let over = |entry: &LogEntry| entry.at + period <= now;",
+        to: "let over = |entry: &LogEntry| entry.at + period <= now + 1;",
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "log_admits_all_that_fits_and_nothing_more",
+        ],
+    },
+    Mutant {
+        breaks: "a sliding log denies only what would exceed the limit",
+        file: "windlass-core/src/rules/limit/log.rs",
+        from: "let fits = calls.units + cost <= *limit;",
+        to: "let fits = calls.units + cost <= (*limit).max(2) - 1;",
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "log_admits_all_that_fits_and_nothing_more",
+        ],
+    },
+    Mutant {
+        breaks: "a sliding log forgets only the calls that have ended (Redis)",
+        file: "windlass-redis/src/scripts/limit/states.lua",
+        from: "  while first + period <= now do\n",
+        to: "  while first + period / 2 <= now and first < last do\n",
+        caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
+    },
+    Mutant {
+        breaks: "the shortened log of a reply has the same retry time (Redis)",
+        file: "windlass-redis/src/scripts/limit/states.lua",
+        from: "      if ended >= excess then\n        break\n",
+        to: "      if ended > excess then\n        break\n",
+        caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
+    },
+    Mutant {
+        breaks: "calls from a clock that stepped back count from now (Redis)",
+        file: "windlass-redis/src/scripts/limit/states.lua",
+        from: "    lowered = logged(lowered, state[3] - units, now)\n",
+        to: "    lowered = lowered\n",
+        caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
+    },
+    Mutant {
         breaks: "several quotas are charged together or not at all",
         file: "windlass-core/src/rules/limit/mod.rs",
         from: "        if let Some(mut states) = states.try_map(rules.len(), charge) {",
@@ -146,7 +191,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "leased units are not used after the lease",
-        file: "windlass/src/limit/leased/refill.rs",
+        file: "windlass/src/limit/leased/grant.rs",
         from: "Duration::from_micros(micros - micros / 100)",
         to: "Duration::from_micros(micros * 20)",
         caught_by: &[
@@ -350,8 +395,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a clock that steps back does not block a limiter (rules: memory and file)",
         file: "windlass-core/src/rules/limit/matching.rs",
-        from: "            lowered |= usable != state;\n",
-        to: "            let _ = (usable, &mut lowered);\n            let usable = state;\n",
+        from: "            lowered |= usable != *state;\n",
+        to: "            let _ = (usable, &mut lowered);\n            let usable = state.clone();\n",
         caught_by: &[
             "-p",
             "windlass-core",

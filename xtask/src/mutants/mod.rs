@@ -9,6 +9,7 @@ mod etcd;
 mod file;
 mod limits;
 mod metrics;
+mod middleware;
 mod permissions;
 mod quorum;
 mod replicated;
@@ -46,6 +47,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
     ("metrics", metrics::MUTANTS),
+    ("middleware", middleware::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("replicated", replicated::MUTANTS),
@@ -154,7 +156,9 @@ fn work<'a>(
 
 /// The arguments that select a test program, and those that select tests in it.
 fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
-    let selected = caught_by.iter().position(|arg| *arg == "--test");
+    let selected = caught_by
+        .iter()
+        .position(|arg| ["--test", "--bin"].contains(arg));
     let end = match selected {
         Some(at) => at + 2,
         None => {
@@ -263,6 +267,8 @@ mod tests {
         assert_eq!(split(lib), (&lib[..3], &lib[3..]));
         let test: &[&str] = &["-p", "windlass", "--test", "redis", "--", "--exact", "x"];
         assert_eq!(split(test), (&test[..4], &test[5..]));
+        let bin: &[&str] = &["-p", "windlass-cli", "--bin", "windlass", "x"];
+        assert_eq!(split(bin), (&bin[..4], &bin[4..]));
         for mutant in AREAS.iter().flat_map(|(_, mutants)| mutants.iter()) {
             let (program, filter) = split(mutant.caught_by);
             let is_one = program.len() == 3 && program[2] == "--lib" || program.len() == 4;

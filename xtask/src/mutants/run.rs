@@ -6,6 +6,19 @@ const WARDEN: &[&str] = &["-p", "windlass-cli", "--test", "cli", "warden::"];
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a Ctrl-C from before the fork reaches the command",
+        file: "windlass-cli/src/child/warden.rs",
+        from: "    Ok((started, signals.take_pending().await))",
+        to: "    Ok((started, Vec::new()))",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--bin",
+            "windlass",
+            "signals_during_the_start_are_returned",
+        ],
+    },
+    Mutant {
         breaks: "run: signals to the process group do not reach the watchdog",
         file: "windlass-cli/src/child/watchdog.rs",
         from: "    setsid()?;\n",

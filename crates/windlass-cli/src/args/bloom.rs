@@ -1,5 +1,6 @@
 //! `windlass bloom …`
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -14,7 +15,7 @@ pub(crate) enum BloomCommand {
     /// Check whether items were added; exit 0 if all were, 75 if not
     Check(BloomItemsArgs),
     /// Show the size and the fill level of a filter
-    Info(BloomNameArgs),
+    Info(BloomInfoArgs),
     /// Add all items of another filter of the same size
     Union(BloomUnionArgs),
     /// Remove a filter and its items
@@ -66,6 +67,16 @@ pub(crate) struct BloomCreateArgs {
     /// Number of slices that --rotate forgets one at a time
     #[arg(long, value_name = "N", default_value = "2", requires = "rotate")]
     pub(crate) slices: u32,
+
+    #[command(flatten)]
+    pub(crate) key: BloomKeyArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BloomKeyArgs {
+    /// File with the secret key of the filter: at least 16 bytes, best 32 random ones
+    #[arg(long, value_name = "PATH")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -79,6 +90,18 @@ pub(crate) struct BloomItemsArgs {
     /// Items; - reads them from stdin, one per line
     #[arg(required = true, value_name = "ITEM")]
     pub(crate) items: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) key: BloomKeyArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BloomInfoArgs {
+    /// Name of the filter
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) key: BloomKeyArgs,
 }
 
 #[derive(Args, Debug)]
@@ -94,4 +117,7 @@ pub(crate) struct BloomUnionArgs {
 
     /// Filter whose items are added
     pub(crate) other: String,
+
+    #[command(flatten)]
+    pub(crate) key: BloomKeyArgs,
 }

@@ -119,6 +119,8 @@ pub(crate) enum AlgorithmName {
     FixedWindow,
     /// A fixed window that also weighs the previous one
     SlidingWindow,
+    /// Never more in any interval: exact, for at most 10,000 units
+    SlidingLog,
 }
 
 impl QuotaArgs {
@@ -153,6 +155,7 @@ impl QuotaArgs {
                 AlgorithmName::TokenBucket => Algorithm::TokenBucket,
                 AlgorithmName::FixedWindow => Algorithm::FixedWindow,
                 AlgorithmName::SlidingWindow => Algorithm::SlidingWindow,
+                AlgorithmName::SlidingLog => Algorithm::SlidingLog,
             });
             match self.burst.get(i) {
                 Some(burst) => quota.burst(*burst),

@@ -29,7 +29,8 @@ use windlass_term::{Exit, GlobalArgs};
 
 pub(crate) use barrier::BarrierArgs;
 pub(crate) use bloom::{
-    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
+    BloomCommand, BloomCreateArgs, BloomInfoArgs, BloomItemsArgs, BloomKeyArgs, BloomNameArgs,
+    BloomUnionArgs,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
 pub(crate) use elect::ElectArgs;

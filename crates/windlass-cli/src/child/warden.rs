@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
-use windlass_term::Signals;
+use windlass_term::{Signals, catches};
 
 use super::child_exit::ChildExit;
 use super::forwarding::Forwarding;
@@ -50,14 +50,11 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let (stream, stdin) = handover::accept()?;
     let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
-    // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding. Not after the start:
-    // by then the command may have received it.
-    signals.take_pending().await;
     // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice
     // when the command stops reading.
-    let started = Command::new(program).args(args).stdin(stdin).spawn();
-    let command = match started {
-        Ok(child) => Pid::from_child(&child),
+    let spawn = || Command::new(program).args(args).stdin(stdin).spawn();
+    let (command, early) = match start(&mut signals, spawn).await {
+        Ok((child, early)) => (Pid::from_child(&child), early),
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
             return channel.send(&WardenReport::Refused(errno));
@@ -65,7 +62,7 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     };
     // If windlass is gone already, reading the channel will show it.
     let _ = channel.send(&WardenReport::Started(command));
-    Warden {
+    let mut warden = Warden {
         channel: Some(channel),
         signals,
         deaths,
@@ -76,9 +73,28 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         stop_signals: Vec::new(),
         forwarding: Forwarding::default(),
         kill_loop: KillLoop::default(),
+    };
+    for signal in early {
+        if catches(command, signal) {
+            warden.received(signal);
+        }
     }
-    .watch()
-    .await
+    warden.watch().await
+}
+
+/// Starts the command. Returns the signals that arrived meanwhile, and forgets earlier ones: a Ctrl-C from before the
+/// command existed did not reach it, so it must not suppress forwarding.
+///
+/// The system does not tell whether a signal came just before or just after the fork. But a command that received it
+/// before it had installed a handler is dead. So if it has a handler by now, the signal probably came after that, and
+/// has reached it; otherwise it has not.
+async fn start<T>(
+    signals: &mut Signals,
+    spawn: impl FnOnce() -> io::Result<T>,
+) -> io::Result<(T, Vec<Signal>)> {
+    signals.take_pending().await;
+    let started = spawn()?;
+    Ok((started, signals.take_pending().await))
 }
 
 struct Warden {
@@ -142,10 +158,7 @@ impl Warden {
         tokio::select! {
             // A signal to the whole group also kills the command, and must be handled first: it is the reason.
             biased;
-            signal = self.signals.next() => {
-                self.note_stop_signal(signal);
-                self.forwarding.received(signal, Instant::now());
-            }
+            signal = self.signals.next() => self.received(signal),
             _ = self.deaths.recv() => {}
             order = order => match order {
                 Ok(Some(order)) => self.execute(order),
@@ -157,6 +170,12 @@ impl Warden {
             },
             () = alarm => {}
         }
+    }
+
+    /// The group, and so the command, received this signal.
+    fn received(&mut self, signal: Signal) {
+        self.note_stop_signal(signal);
+        self.forwarding.received(signal, Instant::now());
     }
 
     fn execute(&mut self, order: WardenOrder) {
@@ -194,8 +213,7 @@ impl Warden {
         }
         // On a busy machine the wait may have passed without this process running: the signal may be here, unnoticed.
         for signal in self.signals.take_pending().await {
-            self.note_stop_signal(signal);
-            self.forwarding.received(signal, Instant::now());
+            self.received(signal);
         }
         while let Some(signal) = self.forwarding.due(now) {
             self.signal_command(signal);
@@ -287,4 +305,37 @@ impl Warden {
 fn later(now: Instant, within: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     now + within.min(YEAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    /// A signal during the start is told apart from an earlier and a later one.
+    #[tokio::test]
+    async fn signals_during_the_start_are_returned() {
+        let mut signals = Signals::install_for(&[Signal::QUIT]).unwrap();
+        // Any thread of the tests may receive the signal. Once one of them has noticed it, all have.
+        let spawn = || {
+            let received = std::thread::spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(async {
+                    let mut signals = Signals::install_for(&[Signal::QUIT])?;
+                    kill_process(getpid(), Signal::QUIT)?;
+                    Ok(signals.next().await)
+                })
+            });
+            received.join().unwrap()
+        };
+        let started: io::Result<(Signal, Vec<Signal>)> = start(&mut signals, spawn).await;
+        assert_eq!(started.unwrap(), (Signal::QUIT, vec![Signal::QUIT]));
+        assert_eq!(signals.take_pending().await, []);
+        // Later ones have reached the command.
+        kill_process(getpid(), Signal::QUIT).unwrap();
+        assert_eq!(signals.next().await, Signal::QUIT);
+    }
 }

@@ -73,7 +73,11 @@ async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
         Some(WardenOrder::Deadline(_)) => return above.send(&WardenReport::Late),
         _ => return Ok(()),
     }
-    handover::send_stdin(&below, &stdin)?;
+    match handover::send_stdin(&below, &stdin) {
+        // A Ctrl-C has ended the warden before it handled signals. Its exit status is reported below.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        sent => sent?,
+    }
     // A process that writes to the command must notice when the command stops reading.
     drop(stdin);
     Watchdog {

@@ -1,10 +1,13 @@
 //! `windlass bloom`: approximate deduplication with Bloom filters.
 
 use serde::Serialize;
-use windlass::{Bloom, BloomFilter, Coordinator};
-use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
+use windlass::{Bloom, BloomFilter, BloomKey, Coordinator};
+use windlass_term::{Advice, Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs};
+use crate::args::{
+    BloomCommand, BloomCreateArgs, BloomInfoArgs, BloomItemsArgs, BloomKeyArgs, BloomNameArgs,
+    BloomUnionArgs,
+};
 use crate::item_input::ItemInput;
 
 pub(super) async fn bloom(
@@ -33,6 +36,8 @@ struct BloomAnswer<'a> {
     bits: u64,
     hashes: u32,
     bytes: u64,
+    /// Whether its items are hashed with a key.
+    keyed: bool,
     /// `None` if the bits could not be counted.
     estimate: Option<u64>,
     error_rate_now: Option<f64>,
@@ -67,6 +72,7 @@ fn planned<'a>(name: &'a str, filter: &BloomFilter) -> BloomAnswer<'a> {
         bits: plan.shape.total_bits(),
         hashes: plan.shape.hashes,
         bytes: plan.shape.bytes(),
+        keyed: plan.key_check.is_some(),
         estimate: None,
         error_rate_now: None,
         generations: None,
@@ -78,10 +84,10 @@ async fn create(
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let filter = configured(args, store).create().await?;
+    let filter = configured(args, store)?.create().await?;
     let info = match describe(&args.name, &filter).await {
         Ok(info) => info,
-        // It is created. Counting billions of bits takes longer than a call may, and is not needed here.
+        // It is created, and how full it is matters less.
         Err(failure) => {
             printer.warn(format_args!(
                 "its bits cannot be counted: {}",
@@ -99,20 +105,35 @@ async fn create(
     Ok(Exit::SUCCESS)
 }
 
-fn configured(args: &BloomCreateArgs, store: &Coordinator) -> Bloom {
-    let mut bloom = store.bloom(&args.name);
+/// The filter of this name, with the key of these options.
+fn named(name: &str, key: &BloomKeyArgs, store: &Coordinator) -> Result<Bloom, Failure> {
+    let bloom = store.bloom(name);
+    let Some(path) = &key.key_file else {
+        return Ok(bloom);
+    };
+    let secret = std::fs::read(path).map_err(|error| {
+        Failure::usage(
+            format!("the key file {} cannot be read: {error}", path.display()),
+            Advice::Hint("--key-file names a file that holds the key".to_owned()),
+        )
+    })?;
+    Ok(bloom.keyed(BloomKey::new(&secret)?))
+}
+
+fn configured(args: &BloomCreateArgs, store: &Coordinator) -> Result<Bloom, Failure> {
+    let mut bloom = named(&args.name, &args.key, store)?;
     if args.growing {
         bloom = bloom.growing();
     }
     if let Some(window) = args.rotate {
         bloom = bloom.rotating(window).slices(args.slices);
     }
-    match (args.bits, args.hashes) {
+    Ok(match (args.bits, args.hashes) {
         (Some(bits), Some(hashes)) => bloom.sized(bits, hashes),
         _ => bloom
             .capacity(args.capacity.unwrap_or_default())
             .error_rate(args.error_rate),
-    }
+    })
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -136,7 +157,7 @@ async fn items(
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let filter = store.bloom(&args.name).open().await?;
+    let filter = named(&args.name, &args.key, store)?.open().await?;
     let mut input = ItemInput::new(args.items, printer);
     let mut exit = Exit::SUCCESS;
     while let Some(batch) = input.next().await? {
@@ -170,11 +191,11 @@ async fn items(
 }
 
 async fn info(
-    args: &BloomNameArgs,
+    args: &BloomInfoArgs,
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let filter = store.bloom(&args.name).open().await?;
+    let filter = named(&args.name, &args.key, store)?.open().await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
         "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (configured: {})",
@@ -196,8 +217,8 @@ async fn union(
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let filter = store.bloom(&args.name).open().await?;
-    let other = store.bloom(&args.other).open().await?;
+    let filter = named(&args.name, &args.key, store)?.open().await?;
+    let other = named(&args.other, &args.key, store)?.open().await?;
     filter.union(&other).await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
@@ -222,11 +243,7 @@ async fn remove(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let name = args.name.as_str();
-    let removed = match store.bloom(name).open().await {
-        Ok(filter) => filter.remove().await?,
-        Err(e) if e.kind() == windlass::ErrorKind::NotFound => false,
-        Err(e) => return Err(e.into()),
-    };
+    let removed = store.bloom(name).remove().await?;
     let (outcome, text) = match removed {
         true => ("removed", format!("{name}: removed")),
         false => ("not-found", format!("{name}: no such filter")),

@@ -79,6 +79,50 @@ fn items_are_added_and_checked(fixture: Fixture) {
     assert!(gone.err.contains("hint: create it"), "{}", gone.err);
 }
 
+on_each_store!(keyed_filter_needs_its_key_file);
+
+fn keyed_filter_needs_its_key_file(fixture: Fixture) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, secret: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, secret).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (key, other) = (
+        file("key", "a-secret-of-23-letters!"),
+        file("other", "a-secret-of-23-letters?"),
+    );
+    let short = file("short", "fifteen-letters");
+    let bloom =
+        |verb: &[&str], key: &str| fixture.json(&[&["bloom"], verb, &["--key-file", key]].concat());
+    let create = ["create", "f", "--capacity", "1000"];
+    let made = bloom(&create, &key);
+    assert_eq!((made.code, &made.object()["keyed"]), (0, &true.into()));
+    assert_eq!(bloom(&["add", "f", "a"], &key).code, 0);
+    assert_eq!(bloom(&["check", "f", "a"], &key).code, 0);
+    assert_eq!(bloom(&["info", "f"], &key).object()["estimate"], 1);
+    assert_eq!(bloom(&create, &key).code, 0, "the same again is no error");
+    for (done, word) in [
+        (fixture.json(&["bloom", "add", "f", "b"]), "with a key"),
+        (fixture.json(&["bloom", "info", "f"]), "with a key"),
+        (bloom(&["add", "f", "b"], &other), "another key"),
+        (bloom(&create, &other), "another key"),
+        (bloom(&create, &short), "15 bytes"),
+        (bloom(&create, "/nowhere/key"), "cannot be read"),
+    ] {
+        assert_eq!(done.code, 125, "{word}: {done:?}");
+        assert!(done.err.contains(word), "{word}: {}", done.err);
+        for secret in ["a-secret", "fifteen-letters"] {
+            assert!(!done.err.contains(secret), "{}", done.err);
+        }
+    }
+    assert_eq!(
+        fixture.run(&["bloom", "rm", "f"]).code,
+        0,
+        "without its key"
+    );
+}
+
 on_each_store!(stdin_is_read_in_batches);
 
 fn stdin_is_read_in_batches(fixture: Fixture) {

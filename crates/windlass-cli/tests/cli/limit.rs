@@ -83,6 +83,13 @@ fn several_rates_must_all_allow_and_wait_waits(fixture: Fixture) {
         assert_eq!(done.code, 0, "{done:?}");
     }
     assert!(begun.elapsed().as_millis() >= 380);
+    let log = ["--rate", "3/h", "--algorithm", "sliding-log"];
+    assert_eq!(take("log", &[&log[..], &["--cost", "3"]].concat()).code, 0);
+    let denied = take("log", &log);
+    assert_eq!((denied.code, &denied.object()["limit"]), (75, &3.into()));
+    let large = take("log", &["--rate", "10001/h", "--algorithm", "sliding-log"]);
+    assert_eq!(large.code, 125, "{large:?}");
+    assert!(large.err.contains("at most 10000 units"), "{}", large.err);
     let clash = take("both", &["--rate", "5/h", "--algorithm", "sliding-window"]);
     assert_eq!(clash.code, 125);
     assert!(

@@ -373,6 +373,25 @@ fn command_does_not_start_after_the_lease() {
     panic!("the watchdog was never stopped in time");
 }
 
+/// Ctrl-C at any moment of the start ends `run`, with the code of an interrupted command.
+#[test]
+fn ctrl_c_during_the_start_is_not_lost() {
+    for round in 0..20 {
+        let fixture = Fixture::file();
+        let run = start_group(&fixture, &["run", "j", "--", "sleep", "600"]);
+        let watchdog = find_child(&run, "__watchdog").expect("it starts");
+        let watchdog = watchdog.as_raw_pid().unsigned_abs();
+        while round % 2 == 0 && child_with_argument(watchdog, "__warden").is_none() {
+            assert!(run.is_alive(), "{}", fixture.stderr());
+        }
+        // From the first instruction of the youngest process to some time after the start of the command.
+        std::thread::sleep(Duration::from_millis(round / 2 * 3));
+        signal_group(&run, Signal::INT);
+        assert_eq!(code(&run), 130, "{}", fixture.stderr());
+        assert!(!fixture.stderr().contains("failed"), "{}", fixture.stderr());
+    }
+}
+
 /// The child of a process that has this argument.
 fn child_with_argument(parent: u32, argument: &str) -> Option<Pid> {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));

@@ -3,9 +3,12 @@
 //! This is a stored format: it never changes, so that programs in other languages can share a
 //! filter. `docs/bloom.md` specifies it byte for byte.
 
+use std::ops::Range;
+
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The hash of an item: XXH3 with 128 bits and seed 0 over its bytes.
+/// The hash of an item: XXH3 with 128 bits and seed 0 over its bytes, unless the filter has a
+/// [key](super::BloomKey).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest {
     low: u64,
@@ -18,7 +21,10 @@ const SHARD_PROBE: u64 = 255;
 impl Digest {
     /// The digest of an item.
     pub fn of(item: &[u8]) -> Digest {
-        let hash = xxh3_128(item);
+        Digest::from_hash(xxh3_128(item))
+    }
+
+    pub(super) fn from_hash(hash: u128) -> Digest {
         Digest {
             low: hash as u64,
             high: (hash >> 64) as u64,
@@ -70,6 +76,13 @@ impl Shape {
         self.bits * self.shards
     }
 
+    /// The pages whose first bit is in `shard`, where the bits of all shards are stored one behind
+    /// the other, in pages of `page` bits. Each page is that of one shard.
+    pub fn pages(&self, shard: u64, page: u64) -> Range<u64> {
+        let first = |shard: u64| (shard * self.bits).div_ceil(page);
+        first(shard)..first(shard + 1)
+    }
+
     /// Bytes of all shards.
     pub fn bytes(&self) -> u64 {
         self.bits.div_ceil(8) * self.shards
@@ -103,6 +116,20 @@ mod tests {
 
     const EXPECTED: [u64; 7] = [3621336, 759880, 8575312, 7925188, 6410160, 948527, 9481111];
     const EXPECTED_SHARD: u64 = 9;
+
+    #[test]
+    fn each_page_is_that_of_one_shard() {
+        for (bits, shards, page) in [(1000, 7, 64), (10, 9, 64), (128, 3, 64), (1, 1, 64)] {
+            let shape = Shape {
+                bits,
+                shards,
+                hashes: 1,
+            };
+            let pages: Vec<u64> = (0..shards).flat_map(|n| shape.pages(n, page)).collect();
+            let all = shape.total_bits().div_ceil(page);
+            assert_eq!(pages, (0..all).collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn all_bits_of_an_item_are_in_its_shard() {

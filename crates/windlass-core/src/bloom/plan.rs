@@ -7,6 +7,7 @@ use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::digest::Shape;
+use super::key::BloomKey;
 use crate::error::{Error, Result};
 
 /// The largest shard, in bits: 16 MiB. A Redis string may have 512 MiB, but allocating that much
@@ -34,6 +35,8 @@ pub struct Plan {
     pub error_rate: f64,
     /// The size of the first generation.
     pub shape: Shape,
+    /// The [check value](BloomKey::check) of the key of its items, if it has one.
+    pub key_check: Option<u64>,
 }
 
 /// What happens when a filter fills up.
@@ -79,6 +82,7 @@ impl Plan {
                 shards: 1,
                 hashes: 1,
             },
+            key_check: None,
         };
         plan.shape = plan.shape_for(0)?;
         Ok(plan)
@@ -109,7 +113,14 @@ impl Plan {
             capacity: (capacity as u64).max(1),
             error_rate: 0.5f64.powi(hashes as i32),
             shape: cut(bits, hashes),
+            key_check: None,
         })
+    }
+
+    /// The same plan for items that are hashed with this key, or without one.
+    pub fn keyed(mut self, key: Option<&BloomKey>) -> Plan {
+        self.key_check = key.map(BloomKey::check);
+        self
     }
 
     /// The size of generation `n`.
@@ -209,7 +220,7 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 /// The stored text: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, with
-/// the bits of one shard.
+/// the bits of one shard. The fields of a rotating filter and of a key follow.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
@@ -225,6 +236,9 @@ impl fmt::Display for Plan {
         )?;
         if let BloomKind::Rotating { window, slices } = self.kind {
             write!(f, " window_ms={} slices={slices}", window.as_millis())?;
+        }
+        if let Some(check) = self.key_check {
+            write!(f, " key_check={check:016x}")?;
         }
         Ok(())
     }
@@ -263,17 +277,26 @@ impl FromStr for Plan {
             },
             _ => return Err(()),
         };
+        let key_check = match words.next() {
+            None => None,
+            Some(word) => {
+                let check = word.strip_prefix("key_check=").ok_or(())?;
+                Some(u64::from_str_radix(check, 16).map_err(drop)?)
+            }
+        };
         let is_valid = (1..=LARGEST_SHARD).contains(&shape.bits)
             && (1..=LARGEST / LARGEST_SHARD).contains(&shape.shards)
             && (1..=MOST_HASHES).contains(&shape.hashes)
             && capacity > 0
-            && check_kind(kind).is_ok();
+            && check_kind(kind).is_ok()
+            && words.next().is_none();
         is_valid
             .then_some(Plan {
                 kind,
                 capacity,
                 error_rate,
                 shape,
+                key_check,
             })
             .ok_or(())
     }
@@ -318,6 +341,10 @@ mod tests {
                 let plan = Plan::sized(kind, 12_345, error).unwrap();
                 assert_eq!(plan.to_string().parse(), Ok(plan));
                 assert_eq!(plan.shape(0), plan.shape);
+                let key = BloomKey::new(&[7; 32]).unwrap();
+                let keyed = plan.keyed(Some(&key));
+                assert_eq!(keyed.to_string().parse(), Ok(keyed));
+                assert_ne!(keyed.fingerprint(), plan.fingerprint());
             }
         }
         let plan = Plan::with_bits(BloomKind::Fixed, 65_536, 14).unwrap();
@@ -326,6 +353,45 @@ mod tests {
         for broken in ["", "x", &text[1..], &text.replace("bits=65536", "bits=0")] {
             assert_eq!(broken.parse::<Plan>(), Err(()), "{broken}");
         }
+        for unknown in [" x", " key_check=x", " key_check=1 x"] {
+            assert_eq!((text.clone() + unknown).parse::<Plan>(), Err(()));
+        }
+    }
+
+    /// Filters without a key are stored as they always were.
+    #[test]
+    fn plans_without_a_key_never_change() {
+        let plan = Plan::sized(BloomKind::Fixed, 1_000_000, 0.01).unwrap();
+        let text = "windlass-bloom-1 fixed capacity=1000000 error_rate=0.01 bits=9585059 shards=1 \
+                    hashes=7";
+        assert_eq!(plan.to_string(), text);
+        assert_eq!(plan.fingerprint(), FINGERPRINT);
+    }
+
+    const FINGERPRINT: u64 = 0xe07d_52f2_f018_fd1f;
+
+    /// The figures of the documentation.
+    #[test]
+    fn growing_to_100_times_the_capacity_costs_23_bits_per_item() {
+        let fixed = Plan::sized(BloomKind::Fixed, 1_000_000, 0.01).unwrap();
+        assert!((bits_per_item(&fixed) - 9.6).abs() < 0.05);
+        let plan = Plan::sized(BloomKind::Growing, 1_000_000, 0.01).unwrap();
+        let (mut bits, mut capacity) = (0, 0);
+        for n in 0.. {
+            let (shape, items) = (plan.shape(n), plan.capacity_of(n));
+            // 1.44 more bits per item, and 1.44 more again in each later generation.
+            let more = shape.total_bits() as f64 / items as f64 - bits_per_item(&fixed);
+            assert!((more - 1.44 * (n + 1) as f64).abs() < 0.03, "{n}: {more}");
+            bits += shape.total_bits();
+            capacity += items;
+            if capacity >= 100_000_000 {
+                break;
+            }
+        }
+        let cost = bits as f64 / 100_000_000.0;
+        assert!((cost - 23.3).abs() < 0.05, "{cost}");
+        let largest: u64 = (0..MOST_GENERATIONS).map(|n| plan.capacity_of(n)).sum();
+        assert_eq!(largest, 65_535 * plan.capacity);
     }
 
     #[test]

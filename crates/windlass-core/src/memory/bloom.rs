@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{MemoryStore, reply};
 use crate::bloom::{Digest, Plan};
 use crate::name::Name;
 use crate::rules::bloom::{self as rules, Cells, Progress};
-use crate::store::{BloomStore, Filled, Pending};
+use crate::store::{BloomStore, Pending};
 
 /// Bits of a page. A page is allocated when its first bit is set, so that a large filter costs what
 /// it holds.
@@ -126,19 +127,24 @@ impl BloomStore for MemoryStore {
         })
     }
 
-    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
+    fn generations(&self, name: Name, plan: Plan) -> Pending<'_, Option<RangeInclusive<u64>>> {
         self.with_filter(&name, &plan, |filter, now| {
-            let set = |generation| {
-                let pages = filter.pages.0.iter().filter(|(at, _)| at.0 == generation);
-                let words = pages.flat_map(|(_, page)| page.iter());
-                words.map(|word| u64::from(word.count_ones())).sum()
-            };
             rules::living(&plan, filter.progress, now)
-                .map(|generation| Filled {
-                    shape: plan.shape(generation),
-                    set: set(generation),
-                })
-                .collect()
+        })
+    }
+
+    fn count_bits(
+        &self,
+        name: Name,
+        plan: Plan,
+        generation: u64,
+        shard: u64,
+    ) -> Pending<'_, Option<u64>> {
+        self.with_filter(&name, &plan, |filter, _| {
+            let pages = plan.shape(generation).pages(shard, PAGE);
+            let pages = pages.filter_map(|page| filter.pages.0.get(&(generation, page)));
+            let words = pages.flat_map(|page| page.iter());
+            words.map(|word| u64::from(word.count_ones())).sum()
         })
     }
 

@@ -1,9 +1,10 @@
 //! Bloom filters.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use super::Pending;
-use crate::bloom::{Digest, Plan, Shape};
+use crate::bloom::{Digest, Plan};
 use crate::name::Name;
 
 /// Stores Bloom filters.
@@ -35,21 +36,22 @@ pub trait BloomStore: Send + Sync + fmt::Debug {
         items: Vec<Digest>,
     ) -> Pending<'_, Option<Vec<bool>>>;
 
-    /// How full each generation is.
-    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>>;
+    /// The generations that count now.
+    fn generations(&self, name: Name, plan: Plan) -> Pending<'_, Option<RangeInclusive<u64>>>;
+
+    /// The number of bits that are set in one shard of a generation. By shard, so that a call takes
+    /// no longer if the filter is larger.
+    fn count_bits(
+        &self,
+        name: Name,
+        plan: Plan,
+        generation: u64,
+        shard: u64,
+    ) -> Pending<'_, Option<u64>>;
 
     /// Adds all of `from` to `into`; both have this plan, and do not grow or rotate.
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>>;
 
     /// Removes the filter. Returns whether there was one.
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool>;
-}
-
-/// How full a generation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filled {
-    /// Its size.
-    pub shape: Shape,
-    /// The number of its bits that are set.
-    pub set: u64,
 }

@@ -63,7 +63,8 @@ pub struct LimitOutcome {
     pub granted: Option<u64>,
     /// The store's time, in microseconds since an arbitrary start.
     pub now: u64,
-    /// The state after the operation, as of `now`.
+    /// The state after the operation, as of `now`. After a take, a store may shorten a sliding log to
+    /// what its status for that cost depends on.
     pub states: RuleStates,
 }
 

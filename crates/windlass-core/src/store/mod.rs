@@ -24,7 +24,7 @@ pub mod topic;
 pub mod unsupported;
 
 pub use crate::pattern::matches;
-pub use bloom::{BloomStore, Filled};
+pub use bloom::BloomStore;
 pub use once::{OnceFinish, OnceRecord, OnceStart, OnceStore};
 pub use permissions::{
     Field, FieldRead, FieldWrite, PermissionStore, ScanCursor, SubjectPage, page,

@@ -3,6 +3,7 @@
 //! Each call fails with an error that names the primitive and the backend, and its hint names the
 //! stores that support it. A primitive is never emulated with weaker guarantees.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use super::counter::{Counted, CounterRequest, CounterStore};
 use super::limit::{LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery};
 use super::notification::{Subscriber, SubscriptionHandle};
 use super::{
-    BloomStore, CountedDown, FieldRead, FieldWrite, Filled, LatchSpec, LatchState, LatchStore,
-    OnceFinish, OnceRecord, OnceStart, OnceStore, Pending, PermissionStore, Reset, ScanCursor,
-    SeenStore, SubjectPage, TopicStore,
+    BloomStore, CountedDown, FieldRead, FieldWrite, LatchSpec, LatchState, LatchStore, OnceFinish,
+    OnceRecord, OnceStart, OnceStore, Pending, PermissionStore, Reset, ScanCursor, SeenStore,
+    SubjectPage, TopicStore,
 };
 use crate::Fence;
 use crate::bloom::{Digest, Plan};
@@ -140,7 +141,11 @@ impl BloomStore for UnsupportedStore {
         self.error("Bloom filters")
     }
 
-    fn survey(&self, _: Name, _: Plan) -> Pending<'_, Option<Vec<Filled>>> {
+    fn generations(&self, _: Name, _: Plan) -> Pending<'_, Option<RangeInclusive<u64>>> {
+        self.error("Bloom filters")
+    }
+
+    fn count_bits(&self, _: Name, _: Plan, _: u64, _: u64) -> Pending<'_, Option<u64>> {
         self.error("Bloom filters")
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::{Bloom, Coordinator, ErrorKind};
+use windlass::{Bloom, BloomKey, Coordinator, ErrorKind};
 
 use super::{SOON, TestStore};
 use crate::eventually;
@@ -134,6 +134,89 @@ pub async fn error_rate_and_estimates_match_parameters(store: &TestStore) {
     let bits = info.bits as f64 / capacity as f64;
     assert!((bits / theory - 1.0).abs() < 0.02, "{bits}");
     assert_eq!(info.bytes, info.bits.div_ceil(8));
+}
+
+/// Two items that XXH3 cannot tell apart: see the tests of `windlass_core::bloom::BloomKey`.
+fn crafted_items() -> [Vec<u8>; 2] {
+    [[1, 1], [2, 0]].map(|[first, second]| {
+        let mut item = vec![0; 256];
+        item[..5].copy_from_slice(&[0xb8, 0xfe, 0x6c, 0x39, first]);
+        item[64..69].copy_from_slice(&[0x7c, 0x01, 0x81, 0x2c, second]);
+        item
+    })
+}
+
+/// With a key, crafted items do not collide, and clients without that key are refused.
+pub async fn keyed_filter_refuses_other_keys(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
+    let [key, other] = [[1; 32], [2; 32]].map(|secret| BloomKey::new(&secret).unwrap());
+    let minute = Duration::from_secs(60);
+    let kinds: [fn(Bloom, Duration) -> Bloom; 3] = [
+        |bloom, _| bloom,
+        |bloom, _| bloom.growing(),
+        |bloom, window| bloom.rotating(window),
+    ];
+    for (i, kind) in kinds.into_iter().enumerate() {
+        let plain = kind(small(&w, &format!("plain-{i}")), minute);
+        let plain = plain.create().await.unwrap();
+        let new = plain.insert_all(crafted_items()).await.unwrap();
+        assert_eq!(new, [true, false], "they collide");
+
+        let name = format!("keyed-{i}");
+        let bloom = || kind(small(&w, &name), minute);
+        let filter = bloom().keyed(key.clone()).create().await.unwrap();
+        let new = filter.insert_all(crafted_items()).await.unwrap();
+        assert_eq!(new, [true, true], "they do not");
+        let again = w.bloom(&name).keyed(key.clone()).open().await.unwrap();
+        assert!(again.contains_all(crafted_items()).await.unwrap()[1]);
+        assert!(!again.insert(&crafted_items()[0]).await.unwrap());
+        let before = filter.info().await.unwrap();
+
+        for (stranger, word) in [
+            (bloom(), "with a key"),
+            (bloom().keyed(other.clone()), "another key"),
+            (w.bloom(&name), "with a key"),
+            (w.bloom(&name).keyed(other.clone()), "another key"),
+        ] {
+            let refused = stranger.open().await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
+            assert!(refused.to_string().contains(word), "{refused}");
+        }
+        for stranger in [bloom(), bloom().keyed(other.clone())] {
+            let refused = stranger.create().await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
+        }
+        assert_eq!(filter.info().await.unwrap(), before, "left as it was");
+        let refused = w
+            .bloom(&format!("plain-{i}"))
+            .keyed(key.clone())
+            .open()
+            .await;
+        let refused = refused.unwrap_err();
+        assert!(refused.to_string().contains("without a key"), "{refused}");
+
+        // A handle whose filter was created again with another key.
+        assert!(w.bloom(&name).remove().await.unwrap(), "without its key");
+        assert!(!w.bloom(&name).remove().await.unwrap());
+        let recreated = bloom().keyed(other.clone()).create().await.unwrap();
+        let gone = filter.insert("x").await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+        assert!(recreated.insert("x").await.unwrap());
+        let shown = format!("{recreated:?}");
+        assert!(
+            shown.contains("BloomKey(***)") && !shown.contains("2, 2"),
+            "{shown}"
+        );
+    }
+    let [one, two] = ["one", "two"].map(|name| small(&w, name));
+    let one = one.keyed(key.clone()).create().await.unwrap();
+    let two = two.keyed(other).create().await.unwrap();
+    let refused = one.union(&two).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
+    let three = small(&w, "three").keyed(key).create().await.unwrap();
+    three.insert("z").await.unwrap();
+    one.union(&three).await.unwrap();
+    assert!(one.contains("z").await.unwrap());
 }
 
 /// Different parameters are rejected and change nothing.

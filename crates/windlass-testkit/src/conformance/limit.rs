@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use windlass::{Basis, ErrorKind, OnStoreError, Options, Quota, Reserve};
 
 use super::{SOON, TestStore};
@@ -56,47 +57,138 @@ pub async fn fixed_window(store: &TestStore) {
     }
 }
 
+/// Runs a scenario with a longer and longer period, until the machine was fast enough for it to prove something: it
+/// returns `None` if time alone explains what it saw.
+async fn until_fast_enough(scenario: impl AsyncFn(Duration) -> Option<()>, shortest: Duration) {
+    for factor in [1, 4, 16, 64] {
+        if scenario(shortest * factor).await.is_some() {
+            return;
+        }
+    }
+    panic!("the machine is too slow for this test");
+}
+
 /// Two immediately, then one per refill.
 pub async fn token_bucket(store: &TestStore) {
     let w = store.connect().await;
-    let limiter = w.limiter("bucket", Quota::every(ms(150)).burst(2));
-    assert!(limiter.check("a").await.unwrap().is_allowed());
-    let second = limiter.check("a").await.unwrap();
-    assert!(second.is_allowed());
-    assert_eq!((second.limit(), second.remaining()), (2, 0));
-    for _ in 0..3 {
-        let denied = limiter.check("a").await.unwrap();
-        assert!(!denied.is_allowed());
-        assert!(!denied.is_never());
-        let wait = denied.retry_after().unwrap();
-        assert!(wait <= ms(150), "{wait:?}");
-        tokio::time::sleep(wait).await;
-        assert!(
-            limiter.check("a").await.unwrap().is_allowed(),
-            "as announced"
+    let scenario = async |period: Duration| {
+        let limiter = w.limiter(&format!("bucket-{period:?}"), Quota::every(period).burst(2));
+        // A unit is available one period after this, or later.
+        let mut since = Instant::now();
+        assert!(limiter.check("a").await.unwrap().is_allowed());
+        let second = limiter.check("a").await.unwrap();
+        assert!(second.is_allowed());
+        (since.elapsed() < period).then_some(())?;
+        assert_eq!((second.limit(), second.remaining()), (2, 0));
+        for _ in 0..3 {
+            let asked = Instant::now();
+            let denied = limiter.check("a").await.unwrap();
+            (since.elapsed() < period).then_some(())?;
+            assert!(!denied.is_allowed());
+            assert!(!denied.is_never());
+            let wait = denied.retry_after().unwrap();
+            assert!(wait <= period, "{wait:?}");
+            tokio::time::sleep(wait).await;
+            assert!(
+                limiter.check("a").await.unwrap().is_allowed(),
+                "as announced"
+            );
+            since = asked + wait;
+        }
+        tokio::time::sleep(period * 2 + ms(20)).await;
+        let seen = limiter.peek("a").await.unwrap();
+        assert_eq!(
+            (seen.remaining(), seen.reset_after()),
+            (2, Some(Duration::ZERO))
         );
-    }
-    tokio::time::sleep(ms(320)).await;
-    let seen = limiter.peek("a").await.unwrap();
-    assert_eq!(
-        (seen.remaining(), seen.reset_after()),
-        (2, Some(Duration::ZERO))
-    );
+        Some(())
+    };
+    until_fast_enough(scenario, ms(150)).await;
 }
 
 /// The usage of the previous window fades gradually.
 pub async fn sliding_window(store: &TestStore) {
     let w = store.connect().await;
-    let limiter = w.limiter("sliding", Quota::new(10, ms(400)).sliding_window());
-    assert!(limiter.check_n("a", 10).await.unwrap().is_allowed());
-    let denied = limiter.check_n("a", 5).await.unwrap();
-    assert!(!denied.is_allowed());
-    // Half of the previous window must have faded: one and a half windows from its start.
-    let wait = denied.retry_after().unwrap();
-    assert!(wait <= ms(600) && wait > ms(500), "{wait:?}");
-    tokio::time::sleep(wait).await;
-    assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
-    assert!(!limiter.check_n("a", 5).await.unwrap().is_allowed());
+    let scenario = async |period: Duration| {
+        let quota = Quota::new(10, period).sliding_window();
+        let limiter = w.limiter(&format!("sliding-{period:?}"), quota);
+        let begun = Instant::now();
+        assert!(limiter.check_n("a", 10).await.unwrap().is_allowed());
+        let denied = limiter.check_n("a", 5).await.unwrap();
+        (begun.elapsed() < period / 4).then_some(())?;
+        assert!(!denied.is_allowed());
+        // Half of the previous window must have faded: one and a half windows from its start.
+        let wait = denied.retry_after().unwrap();
+        assert!(
+            wait <= period * 3 / 2 && wait > period * 5 / 4,
+            "{wait:?} of {period:?}"
+        );
+        tokio::time::sleep(wait).await;
+        assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
+        let denied = limiter.check_n("a", 5).await.unwrap();
+        // All of it has faded two windows from its start.
+        (begun.elapsed() < period * 2).then_some(())?;
+        assert!(!denied.is_allowed());
+        Some(())
+    };
+    until_fast_enough(scenario, ms(400)).await;
+}
+
+/// Never more than the limit in any interval, and units return one period after each call.
+pub async fn sliding_log(store: &TestStore) {
+    let w = store.connect().await;
+    let period = ms(2_000);
+    let limiter = w.limiter("log", Quota::new(10, period).sliding_log());
+    assert!(limiter.check_n("a", 4).await.unwrap().is_allowed());
+    tokio::time::sleep(ms(500)).await;
+    let second = Instant::now();
+    assert!(limiter.check_n("a", 6).await.unwrap().is_allowed());
+    for cost in [4, 1] {
+        let denied = limiter.check_n("a", cost).await.unwrap();
+        assert!(!denied.is_allowed() && denied.remaining() == 0);
+        let wait = denied.retry_after().unwrap();
+        assert!(wait <= ms(1_500), "the first call has ended: {wait:?}");
+        let reset = denied.reset_after().unwrap();
+        assert!(reset > wait && reset <= period, "{reset:?}");
+        if cost == 1 {
+            tokio::time::sleep(wait).await;
+        }
+    }
+    let again = limiter.check_n("a", 4).await.unwrap();
+    assert!(again.is_allowed(), "as announced: {again:?}");
+    let more = limiter.check("a").await.unwrap();
+    // A slow machine may be past the end of the second call.
+    assert!(!more.is_allowed() || second.elapsed() >= period, "{more:?}");
+
+    // Calls of several clients at once are counted one by one.
+    let (a, b) = (store.connect().await, store.connect().await);
+    let quota = Quota::per_hour(25).sliding_log();
+    let mut calls = JoinSet::new();
+    for i in 0..60 {
+        let limiter = [&a, &b][i % 2].limiter("log", quota);
+        calls.spawn(async move { limiter.check("many").await.unwrap().is_allowed() });
+    }
+    let allowed = calls.join_all().await.into_iter().filter(|yes| *yes);
+    assert_eq!(allowed.count(), 25);
+
+    // With another quota in the same decision: all are charged, or none.
+    let both = w.limiter("both", [quota, Quota::per_hour(30)]);
+    assert!(both.check_n("a", 20).await.unwrap().is_allowed());
+    assert!(!both.check_n("a", 6).await.unwrap().is_allowed());
+    assert!(both.check_n("a", 5).await.unwrap().is_allowed());
+    // Longer and larger: what was used stays used.
+    let day = w.limiter("log", Quota::per_day(26).sliding_log());
+    assert!(day.check("many").await.unwrap().is_allowed());
+    assert!(!day.check("many").await.unwrap().is_allowed());
+
+    // What cannot be done is an error that says what to use.
+    let error = limiter.reserve("a", 1, HOUR).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("sliding-log"), "{error}");
+    let large = Quota::per_hour(Quota::MAX_LOG_UNITS + 1).sliding_log();
+    let error = w.limiter("log", large).check("a").await.unwrap_err();
+    assert!(error.to_string().contains("at most 10000"), "{error}");
+    assert!(error.hint().unwrap().contains("sliding window"));
 }
 
 /// A denied call is not charged, nor is an inspection.
@@ -106,6 +198,7 @@ pub async fn denied_requests_are_not_charged(store: &TestStore) {
         Quota::per_hour(10),
         Quota::per_hour(10).fixed_window(),
         Quota::per_hour(10).sliding_window(),
+        Quota::per_hour(10).sliding_log(),
         Quota::per_hour(0).burst(10),
     ]
     .into_iter()
@@ -132,8 +225,8 @@ pub async fn several_quotas_are_decided_together(store: &TestStore) {
     let first = limiter.check_n("a", 5).await.unwrap();
     assert!(first.is_allowed());
     assert_eq!(
-        (first.limit(), first.remaining()),
-        (5, 0),
+        (first.limit(), first.remaining(), first.quota_index()),
+        (5, 0, 0),
         "the tighter one"
     );
     // The first quota denies: the second must not be charged.
@@ -143,6 +236,7 @@ pub async fn several_quotas_are_decided_together(store: &TestStore) {
     let wider = limiter.with_quota([fast.burst(100), slow]);
     let denied = wider.check_n("a", 4).await.unwrap();
     assert!(!denied.is_allowed(), "5 of 8 are used");
+    assert_eq!(denied.quota_index(), 1);
     assert!(wider.check_n("a", 3).await.unwrap().is_allowed());
     assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
     // A client that uses only the first quota leaves the second unchanged.
@@ -311,7 +405,12 @@ pub async fn usage_survives_a_changed_quota(store: &TestStore) {
 pub async fn mixed_algorithms_are_rejected(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::per_hour(5);
-    let all = [quota, quota.fixed_window(), quota.sliding_window()];
+    let all = [
+        quota,
+        quota.fixed_window(),
+        quota.sliding_window(),
+        quota.sliding_log(),
+    ];
     for one in all {
         for other in all.into_iter().filter(|other| *other != one) {
             let limiter = w.limiter("mixed", one);
@@ -344,6 +443,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
         Quota::per_second(u64::MAX),
         Quota::per_second(1).burst(u64::MAX),
         Quota::per_second(1).burst(2).sliding_window(),
+        Quota::per_second(1).burst(2).sliding_log(),
     ] {
         let limiter = w.limiter("bad", quota);
         let error = limiter.check("a").await.unwrap_err();

@@ -42,6 +42,12 @@ pub async fn survey_matches_limiter_answers(store: &TestStore) {
             (Some(9), Some(Duration::from_secs(86_400))),
         ),
         (
+            "log",
+            Quota::per_day(9).sliding_log(),
+            Algorithm::SlidingLog,
+            (Some(9), Some(Duration::from_secs(86_400))),
+        ),
+        (
             "spent",
             Quota::per_day(0).burst(9),
             Algorithm::TokenBucket,
@@ -117,8 +123,13 @@ pub async fn survey_matches_limiter_answers(store: &TestStore) {
 pub async fn idle_limiter_is_not_listed(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::new(1, Duration::from_millis(300));
-    let limiters = [quota, quota.fixed_window(), quota.sliding_window()];
-    for (name, quota) in ["a", "b", "c"].into_iter().zip(limiters) {
+    let limiters = [
+        quota,
+        quota.fixed_window(),
+        quota.sliding_window(),
+        quota.sliding_log(),
+    ];
+    for (name, quota) in ["a", "b", "c", "d"].into_iter().zip(limiters) {
         assert!(w.limiter(name, quota).check("").await.unwrap().is_allowed());
     }
     let gone = async || survey(&w, "*").await.is_empty();

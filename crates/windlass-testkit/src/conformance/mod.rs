@@ -359,7 +359,7 @@ macro_rules! majority_conformance {
 macro_rules! flow_and_data_conformance {
     ($store:expr) => {
         $crate::conformance_cases! { $store;
-            limit: fixed_window, token_bucket, sliding_window, denied_requests_are_not_charged,
+            limit: fixed_window, token_bucket, sliding_window, sliding_log, denied_requests_are_not_charged,
                 several_quotas_are_decided_together, many_keys_in_one_call, reservations_queue_and_can_be_cancelled, acquire_waits_for_units, reset_clears_usage,
                 usage_survives_a_changed_quota, mixed_algorithms_are_rejected, invalid_limiter_input_is_rejected, limiters_do_not_interfere,
                 concurrent_requests_never_exceed_the_quota, failure_policy_changes_nothing_while_the_store_works, no_key_touches_another_limiter;
@@ -370,11 +370,11 @@ macro_rules! flow_and_data_conformance {
             counter: operation_ids_of_different_counters_do_not_collide, concurrent_additions_are_not_lost, addition_beyond_a_bound_is_rejected, counter_does_not_wrap_around, counter_expires, a_window,
                 add_once_counts_once, invalid_counter_input_is_rejected, buffering, closing_a_buffer_flushes_it;
             leased: leased_clients_together_never_exceed_the_quota, steady_demand_costs_few_store_calls,
-                unused_tokens_are_returned, prefetched_tokens_end_with_their_window,
+                unused_tokens_are_returned, prefetched_tokens_end_with_their_window, sliding_log_is_not_prefetched,
                 requests_that_cannot_be_prefetched_go_to_the_store;
             bloom: inserted_items_are_found, exactly_one_concurrent_insert_is_new,
                 items_and_batches_of_any_size_work, error_rate_and_estimates_match_parameters,
-                different_parameters_are_rejected, invalid_input_is_rejected,
+                different_parameters_are_rejected, keyed_filter_refuses_other_keys, invalid_input_is_rejected,
                 growing_filter_exceeds_its_capacity, rotating_filter_forgets_after_two_windows,
                 union_contains_items_of_both, larger_than_512_mib;
             permissions: classic_piers_and_fiers_example, higher_level_includes_lower_levels, flags_are_granted_and_revoked_separately, many_subjects_and_resources_in_one_call,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::coordinator::Coordinator;
-use windlass_core::bloom::{BloomKind, Digest, Plan};
+use windlass_core::bloom::{BloomKey, BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::store::{BloomStore, Filled, Pending};
+use windlass_core::store::{BloomStore, Pending};
 
 /// The most items in one store call: bounds how long the store serves no other client, and how many outcomes are
 /// unknown when the reply is lost.
@@ -27,6 +27,7 @@ pub struct BloomFilter {
     shown: String,
     name: Name,
     plan: Plan,
+    key: Option<BloomKey>,
 }
 
 /// The size and fill level of a Bloom filter.
@@ -53,6 +54,7 @@ impl BloomFilter {
         shown: &str,
         name: Name,
         plan: Plan,
+        key: Option<BloomKey>,
     ) -> BloomFilter {
         BloomFilter {
             coordinator,
@@ -60,6 +62,7 @@ impl BloomFilter {
             shown: shown.to_owned(),
             name,
             plan,
+            key,
         }
     }
 
@@ -113,10 +116,22 @@ impl BloomFilter {
         self.in_batches("look up in the filter", items, contains)
     }
 
-    /// Returns the size and fill level. The store counts every bit for this.
+    /// Returns the size and fill level. The store counts every bit for this, in one call for each
+    /// 16 MiB.
     pub async fn info(&self) -> Result<BloomInfo> {
-        let reply = self.store.survey(self.name.clone(), self.plan);
-        let generations = self.call("inspect the filter", reply).await?;
+        let operation = "inspect the filter";
+        let living = self.store.generations(self.name.clone(), self.plan);
+        let mut generations = Vec::new();
+        for generation in self.call(operation, living).await? {
+            let shape = self.plan.shape(generation);
+            let mut set = 0;
+            for shard in 0..shape.shards {
+                let name = self.name.clone();
+                let reply = self.store.count_bits(name, self.plan, generation, shard);
+                set += self.call(operation, reply).await?;
+            }
+            generations.push(Filled { shape, set });
+        }
         let total = |of: fn(&Filled) -> u64| generations.iter().map(of).sum();
         let estimate: f64 = generations.iter().map(estimate).sum();
         // In logarithms, because 1 - rate rounds to 1 for small rates.
@@ -152,7 +167,7 @@ impl BloomFilter {
             return refuse(
                 ErrorKind::Mismatch,
                 "the filters were created with different parameters",
-                "only filters with the same capacity and error rate can be merged",
+                "only filters with the same capacity, error rate and key can be merged",
             );
         }
         if self.plan.kind != BloomKind::Fixed {
@@ -185,7 +200,10 @@ impl BloomFilter {
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let digest = |item: I::Item| Digest::of(item.as_ref());
+        let digest = |item: I::Item| match &self.key {
+            Some(key) => key.digest(item.as_ref()),
+            None => Digest::of(item.as_ref()),
+        };
         let digests: Vec<Digest> = items.into_iter().map(digest).collect();
         Box::pin(async move {
             let mut results = Vec::with_capacity(digests.len());
@@ -219,6 +237,13 @@ pub(super) fn gone(operation: &'static str, name: &str) -> Error {
     Error::new(ErrorKind::NotFound, operation, "there is no such filter")
         .with_name(name)
         .with_hint("create it with a capacity and an error rate")
+}
+
+/// How full a generation is.
+struct Filled {
+    shape: Shape,
+    /// The number of its bits that are set.
+    set: u64,
 }
 
 /// The estimated number of items, from the bits that are set (Swamidass and Baldi).

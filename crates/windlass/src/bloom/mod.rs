@@ -5,7 +5,7 @@ mod filter;
 use std::time::Duration;
 
 pub use filter::{BloomFilter, BloomInfo};
-use windlass_core::bloom::{BloomKind, Plan};
+use windlass_core::bloom::{BloomKey, BloomKind, Plan};
 
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -42,6 +42,7 @@ pub struct Bloom {
     kind: BloomKind,
     slices: Option<u32>,
     size: FilterSize,
+    key: Option<BloomKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ impl Bloom {
             kind: BloomKind::Fixed,
             slices: None,
             size: FilterSize::Unset { error_rate: None },
+            key: None,
         }
     }
 
@@ -129,6 +131,32 @@ impl Bloom {
         self
     }
 
+    /// Hashes items with this secret key, by HMAC-SHA-256 instead of XXH3: for items that others choose.
+    ///
+    /// XXH3 is made for speed. Anyone can compute different items of more than 240 bytes that have the same hash, so that
+    /// one is "seen before" once the other is inserted. Without the key nobody can. It does not lower the error rate:
+    /// a client that may look up items still finds some by trying.
+    ///
+    /// All clients of the filter need the key. The store keeps a check value of it, never the key: a client without the
+    /// key, or with another one, gets [`ErrorKind::Mismatch`]. The key of a filter cannot be changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+    /// use windlass::BloomKey;
+    ///
+    /// # let secret = [7; 32];
+    /// let w = windlass::connect("memory:").await?;
+    /// let key = BloomKey::new(&secret)?; // 32 random bytes
+    /// let urls = w.bloom("urls").capacity(1_000_000).keyed(key).create().await?;
+    /// assert!(urls.insert("https://example.org/").await?);
+    /// assert!(w.bloom("urls").open().await.is_err(), "it has a key");
+    /// # Ok(()) }
+    /// ```
+    pub fn keyed(mut self, key: BloomKey) -> Bloom {
+        self.key = Some(key);
+        self
+    }
+
     /// Creates the filter, or opens the existing one if its parameters are the same.
     ///
     /// # Cancel safety
@@ -164,7 +192,7 @@ impl Bloom {
         Ok(self.filter(store, name, wanted))
     }
 
-    /// Opens an existing filter. Sizes that are set must match the stored ones.
+    /// Opens an existing filter. Sizes that are set must match the stored ones, and the key must be its key.
     ///
     /// # Errors
     ///
@@ -179,8 +207,21 @@ impl Bloom {
             let error = filter::gone(operation, &self.name);
             return Err(self.coordinator.describe(error));
         };
-        self.compare(operation, wanted.unwrap_or(found), found)?;
+        let wanted = wanted.unwrap_or(found.keyed(self.key.as_ref()));
+        self.compare(operation, wanted, found)?;
         Ok(self.filter(store.clone(), name, found))
+    }
+
+    /// Removes the filter of this name and its contents, whatever its parameters; its key is not needed. Returns whether
+    /// it existed.
+    pub async fn remove(&self) -> Result<bool> {
+        let operation = "remove the filter";
+        let name = self.full_name(operation)?;
+        let store = self.coordinator.backend().blooms();
+        let Some(found) = self.call(operation, store.open(name.clone())).await? else {
+            return Ok(false);
+        };
+        self.call(operation, store.remove(name, found)).await
     }
 
     fn plan(&self) -> Result<Option<Plan>> {
@@ -192,23 +233,36 @@ impl Bloom {
             } => Plan::sized(self.kind, capacity, error_rate),
             FilterSize::Explicit { bits, hashes } => Plan::with_bits(self.kind, bits, hashes),
         };
-        plan.map(Some).map_err(|e| e.with_name(&self.name))
+        let plan = plan.map_err(|e| e.with_name(&self.name))?;
+        Ok(Some(plan.keyed(self.key.as_ref())))
     }
 
     fn compare(&self, operation: &'static str, wanted: Plan, found: Plan) -> Result<()> {
         if wanted == found {
             return Ok(());
         }
-        let error = Error::new(
-            ErrorKind::Mismatch,
-            operation,
-            format!("it was created with other parameters: {found}; requested: {wanted}"),
-        );
-        Err(self.coordinator.describe(
-            error
-                .with_name(&self.name)
-                .with_hint("use the same parameters, another name, or remove the filter first"),
-        ))
+        let same_key = wanted.key_check == found.key_check;
+        let (message, hint) = match (same_key, wanted.key_check, found.key_check) {
+            (true, ..) => (
+                format!("it was created with other parameters: {found}; requested: {wanted}"),
+                "use the same parameters, another name, or remove the filter first",
+            ),
+            (false, None, _) => (
+                "it was created with a key, and this client has none".to_owned(),
+                "give its key: Bloom::keyed, or --key-file on the command line",
+            ),
+            (false, _, None) => (
+                "it was created without a key".to_owned(),
+                "open it without a key, or create another filter with one",
+            ),
+            (false, ..) => (
+                "it was created with another key".to_owned(),
+                "give the key with which it was created",
+            ),
+        };
+        let error = Error::new(ErrorKind::Mismatch, operation, message);
+        let error = error.with_name(&self.name).with_hint(hint);
+        Err(self.coordinator.describe(error))
     }
 
     fn full_name(&self, operation: &'static str) -> Result<Name> {
@@ -229,6 +283,13 @@ impl Bloom {
         name: Name,
         plan: Plan,
     ) -> BloomFilter {
-        BloomFilter::new(self.coordinator.clone(), store, &self.name, name, plan)
+        BloomFilter::new(
+            self.coordinator.clone(),
+            store,
+            &self.name,
+            name,
+            plan,
+            self.key.clone(),
+        )
     }
 }

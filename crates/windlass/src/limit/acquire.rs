@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::limiter::Limiter;
-use super::reservation::{Reservation, Reserve, reserve};
+use super::reservation::{Reservation, Reserve, reservable, reserve};
 use windlass_core::decision::Decision;
 use windlass_core::error::Result;
-use windlass_core::rules::limit::{MAX_PERIOD_MICROS, Rule};
+use windlass_core::rules::limit::MAX_PERIOD_MICROS;
 
 /// Longer than any wait.
 const FOR_EVER: Duration = Duration::from_micros(MAX_PERIOD_MICROS);
@@ -33,7 +33,6 @@ impl Limiter {
     ///
     /// As [`acquire`](Limiter::acquire).
     pub async fn acquire_within(&self, key: &str, units: u64, wait: Duration) -> Result<Decision> {
-        let reservable = |rule: &Rule| matches!(rule, Rule::Bucket(_) | Rule::Allowance { .. });
         if self.rules()?.iter().all(reservable) {
             return match reserve(self, "acquire", key, units, wait).await? {
                 Reserve::Denied(decision) => Ok(decision),

@@ -43,7 +43,8 @@ use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 /// - A window with another limit has as many units in use as before. A fixed window of another length keeps its start
 ///   and ends a new length later; if that is already over, it ends a new length from now, but not later than
 ///   before. A sliding window of another length also keeps its start; if it would be over already, all of it
-///   counts as used within the last new length and fades from now on.
+///   counts as used within the last new length and fades from now on. A sliding log of another length keeps the
+///   times of its calls; those that a shorter length leaves out are forgotten.
 /// - When one of several quotas changes, it continues the one of its algorithm at the same position, or else the first
 ///   one that is not in use any more.
 /// - Another *algorithm* is an error ([`WrongType`](crate::ErrorKind::WrongType)) until the old state has expired or
@@ -158,6 +159,16 @@ impl Limiter {
             None => self.check_in_store(key, units).await,
         };
         self.metrics.ended(&decision);
+        decision
+    }
+
+    /// Takes `units` units for `key` without waiting, if the store is in this process; `None` if the store has to be
+    /// asked.
+    pub fn check_now(&self, key: &str, units: u64) -> Option<Result<Decision>> {
+        let decision = self.check_in_process(key, units);
+        if let Some(decision) = &decision {
+            self.metrics.ended(decision);
+        }
         decision
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::limit::{InvalidRule, MAX_UNITS, Rule};
+use windlass_core::rules::limit::{InvalidRule, MAX_LOG_UNITS, MAX_UNITS, Rule};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,6 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Quota::every(Duration::from_secs(5));      // one every five seconds
 /// Quota::per_minute(100).fixed_window();     // 100, then none until the window ends
 /// Quota::per_hour(5_000).sliding_window();   // 5,000 in an hour, estimated
+/// Quota::per_hour(5).sliding_log();          // 5 in any hour, exactly
 /// ```
 ///
 /// | algorithm | what it allows |
@@ -26,6 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// | token bucket (GCRA), the default | a steady rate, and a burst after a pause. Never more than the burst plus the refill since. |
 /// | fixed window | all of it at once; a new window begins with the first call after the previous one ended. Up to twice as much where two windows meet. |
 /// | sliding window | consecutive windows; the previous one counts in proportion to its overlap with the last period, as if its calls were evenly spread. After a burst at the end of a window, up to nearly twice as much within one period. |
+/// | sliding log | never more than the amount in *any* interval of the period, and a call is denied only if it would exceed that. Stores the time of every admitted call, so it is for small amounts: [`Quota::MAX_LOG_UNITS`] at most. |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a quota does nothing by itself; give it to a limiter"]
 pub struct Quota {
@@ -48,6 +50,9 @@ pub enum Algorithm {
     /// A limit in a window that ends now, estimated from the current and the previous window: exact if calls are evenly
     /// spread, up to twice the limit within one period if they come in bursts.
     SlidingWindow,
+    /// A limit in any interval of the period, exactly, from the times of all admitted calls: at most
+    /// [`Quota::MAX_LOG_UNITS`].
+    SlidingLog,
 }
 
 impl fmt::Display for Algorithm {
@@ -56,6 +61,7 @@ impl fmt::Display for Algorithm {
             Algorithm::TokenBucket => "token-bucket",
             Algorithm::FixedWindow => "fixed-window",
             Algorithm::SlidingWindow => "sliding-window",
+            Algorithm::SlidingLog => "sliding-log",
         })
     }
 }
@@ -63,6 +69,8 @@ impl fmt::Display for Algorithm {
 impl Quota {
     /// The largest number of units in a quota, or in one call.
     pub const MAX_UNITS: u64 = MAX_UNITS;
+    /// The largest number of units in the quota of a sliding log, which stores every admitted call.
+    pub const MAX_LOG_UNITS: u64 = MAX_LOG_UNITS;
 
     /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default. The period of a window is a whole
     /// number of microseconds; that of a token bucket is exact to the nanosecond.
@@ -119,10 +127,53 @@ impl Quota {
         self.algorithm(Algorithm::SlidingWindow)
     }
 
+    /// Uses a sliding log: at most [`Quota::MAX_LOG_UNITS`] units.
+    ///
+    /// # Cost
+    ///
+    /// A key in use takes 16 bytes for each admitted call of the last period in memory, and about 6 to 12 bytes in a
+    /// file or on Redis. Each admitted call writes the whole log.
+    pub const fn sliding_log(self) -> Quota {
+        self.algorithm(Algorithm::SlidingLog)
+    }
+
     /// Uses this algorithm.
     pub const fn algorithm(mut self, algorithm: Algorithm) -> Quota {
         self.algorithm = algorithm;
         self
+    }
+
+    /// The most units that one call can take: the burst, or the limit of a window.
+    pub const fn limit(&self) -> u64 {
+        match self.burst {
+            Some(units) => units,
+            None => self.amount,
+        }
+    }
+
+    /// The time in which [`limit`](Quota::limit) units are refilled: the length of a window, or the time in which an
+    /// empty bucket fills. `None` for a bucket that is not refilled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windlass::Quota;
+    /// let quota = Quota::per_second(20).burst(40);
+    /// assert_eq!(quota.refill_time(), Some(Duration::from_secs(2)));
+    /// ```
+    pub fn refill_time(&self) -> Option<Duration> {
+        let nanos = self.period.as_nanos();
+        match (self.algorithm, self.amount) {
+            (Algorithm::TokenBucket, 0) => None,
+            (Algorithm::TokenBucket, amount) => {
+                let nanos = nanos.saturating_mul(self.limit().into()) / u128::from(amount);
+                Some(Duration::from_nanos(
+                    u64::try_from(nanos).unwrap_or(u64::MAX),
+                ))
+            }
+            (Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog, _) => {
+                Some(self.period)
+            }
+        }
     }
 
     /// The rule that stores apply.
@@ -157,6 +208,7 @@ impl Quota {
             }
             (Algorithm::FixedWindow, None) => Rule::fixed(self.amount, period),
             (Algorithm::SlidingWindow, None) => Rule::sliding(self.amount, period),
+            (Algorithm::SlidingLog, None) => Rule::log(self.amount, period),
         };
         rule.map_err(|invalid| match invalid {
             InvalidRule::PeriodTooShort => refused(
@@ -173,6 +225,13 @@ impl Quota {
             InvalidRule::TooMany => refused(
                 format!("more than {MAX_UNITS} units cannot be counted"),
                 "count in larger units",
+            ),
+            InvalidRule::TooManyForLog => refused(
+                format!(
+                    "a sliding log counts at most {MAX_LOG_UNITS} units, and this one should count {}",
+                    self.amount
+                ),
+                "use a sliding window, which estimates, or count in larger units",
             ),
         })
     }
@@ -241,6 +300,7 @@ mod tests {
         for window in [
             Quota::every(odd).fixed_window(),
             Quota::every(odd).sliding_window(),
+            Quota::every(odd).sliding_log(),
         ] {
             let error = rule(window).unwrap_err();
             assert!(error.to_string().contains("whole number"), "{error}");
@@ -257,6 +317,8 @@ mod tests {
             (Quota::per_second(u64::MAX), "cannot be counted"),
             (Quota::per_second(1).burst(u64::MAX), "cannot be counted"),
             (Quota::per_minute(3).burst(3).fixed_window(), "no burst"),
+            (Quota::per_minute(3).burst(3).sliding_log(), "no burst"),
+            (Quota::per_minute(10_001).sliding_log(), "at most 10000"),
         ] {
             let error = Quotas::from(quota).rules().unwrap_err();
             assert!(error.to_string().contains(word), "{quota:?}: {error}");

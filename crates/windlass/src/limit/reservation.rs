@@ -51,13 +51,21 @@ impl Limiter {
     /// Takes `units` units for `key` now, to be used as soon as they are refilled, if that is within
     /// `max_wait`.
     ///
-    /// Only for token buckets: a window has nothing to take in advance.
+    /// Only for token buckets: a window or a log has nothing to take in advance.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn reserve(&self, key: &str, units: u64, max_wait: Duration) -> Result<Reserve> {
         reserve(self, "reserve", key, units, max_wait).await
+    }
+}
+
+/// Whether units can be taken before they are available.
+pub(super) fn reservable(rule: &Rule) -> bool {
+    match rule {
+        Rule::Bucket(_) | Rule::Allowance { .. } => true,
+        Rule::Fixed { .. } | Rule::Sliding { .. } | Rule::Log { .. } => false,
     }
 }
 
@@ -86,11 +94,8 @@ async fn reserve_unrecorded(
 ) -> Result<Reserve> {
     check_units(units)?;
     let rules = limiter.rules()?;
-    let window = rules
-        .iter()
-        .find(|rule| matches!(rule, Rule::Fixed { .. } | Rule::Sliding { .. }));
-    if let Some(window) = window {
-        let message = format!("units of a {} cannot be reserved", window.algorithm());
+    if let Some(rule) = rules.iter().find(|rule| !reservable(rule)) {
+        let message = format!("units of a {} cannot be reserved", rule.algorithm());
         return Err(Error::invalid(operation, message)
             .with_name(key)
             .with_hint("use a token bucket, or acquire, which waits"));
@@ -123,7 +128,7 @@ async fn reserve_unrecorded(
 /// How long after a reservation its units may be used, in microseconds.
 fn delay_micros(rules: &[Rule], after: &RuleStates, now: u64) -> u64 {
     let each = |(i, rule): (usize, &Rule)| match (rule, after.get(i)) {
-        (Rule::Bucket(b), Some(RuleState::Bucket { tat, .. })) => {
+        (Rule::Bucket(b), Some(&RuleState::Bucket { tat, .. })) => {
             tat.minus(b.full, b.amount).ceil().saturating_sub(now)
         }
         _ => 0,

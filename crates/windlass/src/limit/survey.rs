@@ -74,6 +74,7 @@ impl From<QuotaUsage> for QuotaState {
             algorithm: match usage.algorithm {
                 "fixed-window" => Algorithm::FixedWindow,
                 "sliding-window" => Algorithm::SlidingWindow,
+                "sliding-log" => Algorithm::SlidingLog,
                 _ => Algorithm::TokenBucket,
             },
             amount: usage.amount,

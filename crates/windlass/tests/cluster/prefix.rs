@@ -16,8 +16,6 @@ conformance_cases! { store;
     election: observers_see_every_change;
     latch: opens_at_zero, new_generation_wakes_old_waiters;
     barrier: all_parties_enter_and_leave_together;
-    limit_survey: limiters_are_found_by_name;
     bloom: growing_filter_exceeds_its_capacity, union_contains_items_of_both;
     permissions: subjects_with_a_level_are_listed;
-    topic: every_subscriber_receives_messages_in_order;
 }

@@ -22,9 +22,12 @@ fn another_boot(path: &Path, uptime_ago_micros: i64) {
             .split(' ')
             .enumerate()
             .map(|(i, word)| match word.parse::<i64>() {
-                // In a bucket the fourth word is a time, in a window the third.
+                // In a bucket the fourth word is a time, in a window the third, in a log the fourth and
+                // the fifth.
                 Ok(time)
-                    if (state.starts_with('t') && i == 3) || (state.starts_with('f') && i == 2) =>
+                    if (state.starts_with('t') && i == 3)
+                        || (state.starts_with('f') && i == 2)
+                        || (state.starts_with('l') && (i == 3 || i == 4)) =>
                 {
                     (time + uptime_ago_micros).to_string()
                 }
@@ -49,6 +52,7 @@ async fn usage_survives_a_reboot() {
     let quotas = [
         ("bucket", Quota::per_hour(3)),
         ("window", Quota::per_hour(3).fixed_window()),
+        ("log", Quota::per_hour(3).sliding_log()),
         ("all", Quota::per_hour(0).burst(3)),
     ];
     let w = connect(&url).await.unwrap();

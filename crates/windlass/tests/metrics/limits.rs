@@ -28,9 +28,10 @@ async fn each_decision_is_counted_once_by_limiter_and_basis() {
     let many = api.check_all(["x", "y"]).await;
     assert_eq!(many.len(), 2);
     let _ = api.peek("ann-key").await.unwrap();
+    let _ = api.check_now("w", 1).unwrap().unwrap();
     let _ = api.acquire_within("z", 1, Duration::ZERO).await.unwrap();
     api.check_n("ann-key", u64::MAX).await.unwrap_err();
-    assert_eq!(recorded.decided("api allowed store"), 5.0 + 1.0 + 2.0 + 1.0);
+    assert_eq!(recorded.decided("api allowed store"), 5.0 + 1.0 + 2.0 + 2.0);
     assert_eq!(recorded.decided("api denied store"), 2.0);
     assert_eq!(recorded.decided("api error"), 1.0);
 

@@ -318,3 +318,32 @@ async fn demoted_server_reads_and_explains_rejected_writes() {
         }
     }
 }
+
+/// The bits of a filter of several shards are counted in several calls: no call takes longer
+/// because the filter is larger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bits_of_a_large_filter_are_counted_in_several_calls() {
+    let server = RedisServer::start().unwrap();
+    let direct = connect(&server).await;
+    let filter = direct.bloom("f").capacity(100_000_000);
+    let filter = filter.create().await.unwrap();
+    let items: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    filter.insert_all(&items).await.unwrap();
+    let expected = filter.info().await.unwrap();
+    assert!(expected.estimate.abs_diff(1_000) < 20, "{expected:?}");
+    let shards = keys(&server)
+        .iter()
+        .filter(|k| k.contains(":bits:"))
+        .count();
+    assert!(shards > 5, "{shards}");
+    // The timeout is long enough for a few round trips, and too short for two for each shard.
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let slow = Options::new().call_timeout(Duration::from_secs(2));
+    let slow = slow.connect(&format!("redis://{}", proxy.addr())).await;
+    let slow = slow.unwrap().bloom("f").open().await.unwrap();
+    proxy.delay(Direction::ToClient, Duration::from_millis(400));
+    server.command(&["CONFIG", "RESETSTAT"]).unwrap();
+    let info = slow.info().await.unwrap();
+    assert_eq!(info.estimate, expected.estimate);
+    assert_eq!(calls(&server, "bitcount"), shards as u64);
+}

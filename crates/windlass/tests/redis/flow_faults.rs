@@ -170,6 +170,7 @@ async fn read_only_server_rejects_writes_and_the_policy_applies() {
                 w.limiter(&name("bucket"), day),
                 w.limiter(&name("both"), [day, day.fixed_window()]),
                 w.limiter(&name("window"), day.sliding_window()),
+                w.limiter(&name("log"), day.sliding_log()),
                 w.limiter(&name("all"), Quota::per_day(0).burst(1_000)),
             ];
             let counters = [

@@ -185,6 +185,7 @@ async fn foreign_values_are_left_alone() {
                 vec![quota, Quota::per_day(50)],
                 vec![quota.fixed_window()],
                 vec![quota.sliding_window()],
+                vec![quota.sliding_log()],
                 vec![Quota::per_second(0).burst(5)],
             ] {
                 let limiter = w.limiter("odd", quotas.clone());
@@ -278,6 +279,7 @@ async fn every_limiter_key_expires() {
         ("bucket", vec![second], 100),
         ("fixed", vec![second.fixed_window()], 1_000),
         ("sliding", vec![second.sliding_window()], 2_000),
+        ("log", vec![second.sliding_log()], 1_000),
         ("several", vec![second, Quota::per_minute(6)], 10_000),
         ("short", vec![Quota::new(1, MS / 100)], 0),
         (
@@ -311,4 +313,44 @@ async fn every_limiter_key_expires() {
         );
         assert!(pttl("reserved") > 0);
     }
+}
+
+/// The largest log, with all but one of its units used by single calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_sliding_log_is_decided_exactly() {
+    const GAP: u64 = 300_000;
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let limiter = w.limiter("log", Quota::per_hour(Quota::MAX_LOG_UNITS).sliding_log());
+    let server_now = || -> u64 {
+        let time =
+            "local t = redis.call('TIME') return string.format('%.0f', t[1] * 1000000 + t[2])";
+        server
+            .command(&["EVAL", time, "0"])
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let calls = Quota::MAX_LOG_UNITS - 1;
+    let (period, last) = (3_600_000_000, server_now() - 1);
+    let first = last - (calls - 1) * GAP;
+    let mut state = format!("l10000 {period} {calls} {first} {last} 1");
+    state.push_str(&format!(" {GAP} 1").repeat(calls as usize - 1));
+    server
+        .command(&["SET", "windlass:limit:{log}", &state, "PX", "3600000"])
+        .unwrap();
+    assert!(limiter.check("").await.unwrap().is_allowed());
+    // One unit is free again when the first call ends, 7,000 units when the 7,000th does.
+    for cost in [1, 7_000] {
+        let before = server_now();
+        let denied = limiter.check_n("", cost).await.unwrap();
+        let after = server_now();
+        assert!(!denied.is_allowed() && denied.remaining() == 0);
+        let end = first + (cost - 1) * GAP + period;
+        let wait = denied.retry_after().unwrap().as_micros() as u64;
+        assert!((before..=after).contains(&(end - wait)), "{cost}: {wait}");
+        assert_eq!(limiter.peek_n("", cost).await.unwrap().remaining(), 0);
+    }
+    let all = limiter.check_n("", 10_000).await.unwrap();
+    assert_eq!(all.retry_after(), all.reset_after());
 }

@@ -2,4 +2,5 @@
 
 mod conformance;
 mod failover;
+mod prefix;
 mod sentinels;

@@ -163,6 +163,11 @@ mod tests {
                 "10/60500ms",
                 "10/60500ms sliding-window",
             ),
+            (
+                Quota::per_hour(10).sliding_log(),
+                "10/h",
+                "10/h sliding-log",
+            ),
         ] {
             let limiter = store.limiter("x", quota);
             // All units, so that the limiter is still in use when it is read.

@@ -10,11 +10,11 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// The stored state as of now under this rule; `None` if it is another algorithm's.
 ///
 /// If the quota has changed, the units used stay used.
-pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
+pub(super) fn advance(rule: &Rule, state: &RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Bucket(b),
-            RuleState::Bucket {
+            &RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -32,7 +32,7 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
             let time = (used(state, now) * b.period as f64 / b.amount as f64).ceil();
             let time = time.min(MAX_PERIOD_MICROS as f64) as u64;
             let mut changed = RuleState::bucket(b, Span::whole(now + time));
-            if let (RuleState::Bucket { leased, .. }, RuleState::Bucket { leased: old, .. }) =
+            if let (RuleState::Bucket { leased, .. }, &RuleState::Bucket { leased: old, .. }) =
                 (&mut changed, state)
                 && old.since > 0
             {
@@ -42,7 +42,7 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
             }
             Some(changed)
         }
-        (Rule::Allowance { .. }, RuleState::Allowance { .. }) => Some(state),
+        (Rule::Allowance { .. }, RuleState::Allowance { .. }) => Some(state.clone()),
         (Rule::Allowance { burst }, RuleState::Bucket { .. }) => Some(RuleState::Allowance {
             limit: *burst,
             used: used(state, now).ceil().min(EXACT) as u64,
@@ -53,9 +53,9 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
 
 /// Units used and not refilled yet. For changed quotas only, where the exact fraction is lost: the
 /// caller rounds up.
-fn used(state: RuleState, now: u64) -> f64 {
+fn used(state: &RuleState, now: u64) -> f64 {
     match state {
-        RuleState::Bucket {
+        &RuleState::Bucket {
             amount,
             period,
             tat,
@@ -64,7 +64,7 @@ fn used(state: RuleState, now: u64) -> f64 {
             let parts = tat.part as f64 / amount as f64;
             ((tat.us - now) as f64 + parts) * amount as f64 / period as f64
         }
-        RuleState::Allowance { used, .. } => used as f64,
+        RuleState::Allowance { used, .. } => *used as f64,
         _ => 0.0,
     }
 }
@@ -72,7 +72,7 @@ fn used(state: RuleState, now: u64) -> f64 {
 /// The state after the charge; `None` if the units are not available within `wait`.
 pub(super) fn charge(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
     wait: u64,
@@ -80,7 +80,7 @@ pub(super) fn charge(
     match (rule, state) {
         (
             Rule::Bucket(b),
-            RuleState::Bucket {
+            &RuleState::Bucket {
                 amount,
                 period,
                 tat,
@@ -98,7 +98,7 @@ pub(super) fn charge(
                 leased,
             })
         }
-        (Rule::Allowance { burst }, RuleState::Allowance { limit, used }) => {
+        (Rule::Allowance { burst }, &RuleState::Allowance { limit, used }) => {
             let used = used + cost;
             (used <= *burst).then_some(RuleState::Allowance { limit, used })
         }
@@ -145,21 +145,21 @@ pub(super) fn take_in_place(
 /// none. `after` is the state after the reservation.
 pub(super) fn cancel(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
-    after: RuleState,
+    after: &RuleState,
 ) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
-        RuleState::Bucket {
+        &RuleState::Bucket {
             limit,
             amount,
             period,
             tat,
             leased,
         },
-        RuleState::Bucket {
+        &RuleState::Bucket {
             amount: then_amount,
             period: then_period,
             tat: then,
@@ -189,12 +189,12 @@ pub(super) fn cancel(
 #[inline(always)]
 pub(super) fn status(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
 ) -> (u64, Option<u64>, Option<u64>) {
     match (rule, state) {
-        (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
+        (Rule::Bucket(b), &RuleState::Bucket { tat, .. }) => {
             let Bucket { amount, burst, .. } = *b;
             let latest = b.full.plus(Span::whole(now), amount);
             let remaining = b.units_in(latest.minus(tat, amount)).min(burst);
@@ -204,7 +204,7 @@ pub(super) fn status(
             });
             (remaining, retry, Some(tat.ceil().saturating_sub(now)))
         }
-        (Rule::Allowance { burst }, RuleState::Allowance { used, .. }) => {
+        (Rule::Allowance { burst }, &RuleState::Allowance { used, .. }) => {
             let left = burst.saturating_sub(used);
             let retry = (cost <= left).then_some(0);
             (left, retry, (used == 0).then_some(0))

@@ -27,10 +27,10 @@ pub fn usage(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
         .collect()
 }
 
-fn quota_usage(state: RuleState, now: u64, mark: u64) -> Option<QuotaUsage> {
+fn quota_usage(state: &RuleState, now: u64, mark: u64) -> Option<QuotaUsage> {
     let limit = state.limit();
     let units = limit.unwrap_or(0);
-    let (rule, amount, period) = match state {
+    let (rule, amount, period) = match *state {
         RuleState::Bucket { amount, period, .. } => {
             let rule = Rule::bucket(amount, period, units).ok()?;
             (rule, Some(amount), Some(period))
@@ -40,10 +40,11 @@ fn quota_usage(state: RuleState, now: u64, mark: u64) -> Option<QuotaUsage> {
         RuleState::Sliding { period, .. } => {
             (Rule::sliding(units, period).ok()?, limit, Some(period))
         }
+        RuleState::Log { period, .. } => (Rule::log(units, period).ok()?, limit, Some(period)),
     };
     // The reset time does not depend on the limit, which may be unknown.
     let state = step_back::lower(&rule, state, now, mark);
-    let status = rule.status(rule.advance(state, now), now, 0);
+    let status = rule.status(&rule.advance(&state, now), now, 0);
     Some(QuotaUsage {
         algorithm: rule.algorithm(),
         amount,

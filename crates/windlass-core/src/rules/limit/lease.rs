@@ -1,7 +1,8 @@
 //! Leased units: charged now, and used a little later by a client that decides without the store.
 //!
 //! Units that are used late must not add up with units that were charged meanwhile. In a window
-//! that is easy: leased units expire with the window. A bucket leases for the time that the client
+//! that is easy: leased units expire with the window. A sliding log counts a unit from the moment
+//! at which it is taken, so it leases for no time at all: its units are taken. A bucket leases for the time that the client
 //! asks for, up to a limit ([`Bucket::lease_time`]), and charges as if all units were used at the
 //! end of it: its TAT (theoretical arrival time, when it is full again) is first moved to the end
 //! of the lease, and then on by the time that the units take to refill.
@@ -38,13 +39,14 @@ impl Rule {
             Rule::Bucket(b) => b.lease_time(),
             Rule::Allowance { .. } => super::state::ALLOWANCE_RETENTION / 2,
             Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => *period,
+            Rule::Log { .. } => 0,
         }
     }
 
     /// How many units can be leased now for this time. The state is as of now.
-    pub fn leasable(&self, state: RuleState, now: u64, life: u64) -> u64 {
+    pub fn leasable(&self, state: &RuleState, now: u64, life: u64) -> u64 {
         match (self, state) {
-            (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
+            (Rule::Bucket(b), &RuleState::Bucket { tat, .. }) => {
                 let start = tat.max(Span::whole(now + life.min(b.lease_time())));
                 let latest = b.full.plus(Span::whole(now), b.amount);
                 b.units_in(latest.minus(start, b.amount)).min(b.burst)
@@ -55,7 +57,7 @@ impl Rule {
 
     /// How long units leased at `now` for `life` may be used, in microseconds. The state is the one
     /// after the charge.
-    pub fn lease_validity(&self, state: RuleState, now: u64, life: u64) -> u64 {
+    pub fn lease_validity(&self, state: &RuleState, now: u64, life: u64) -> u64 {
         let longest = match (self, state) {
             (Rule::Bucket(b), _) => b.lease_time(),
             (Rule::Allowance { .. }, _) => self.longest_lease(),
@@ -72,14 +74,14 @@ impl Rule {
 /// The state after leasing; `None` if denied.
 pub(super) fn charge(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
     life: u64,
 ) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
-        RuleState::Bucket {
+        &RuleState::Bucket {
             limit,
             amount,
             period,
@@ -127,7 +129,7 @@ fn rotate(leased: LeasedUnits, now: u64, duration: u64) -> LeasedUnits {
 /// Returns unused units that were leased at some time for another; `None` if none can be returned.
 pub(super) fn return_units(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
     (leased_at, life): (u64, u64),
@@ -139,7 +141,7 @@ pub(super) fn return_units(
     match (rule, state) {
         (
             Rule::Bucket(b),
-            RuleState::Bucket {
+            &RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -168,7 +170,7 @@ pub(super) fn return_units(
                 leased,
             })
         }
-        (Rule::Allowance { .. }, RuleState::Allowance { limit, used }) => {
+        (Rule::Allowance { .. }, &RuleState::Allowance { limit, used }) => {
             Some(RuleState::Allowance {
                 limit,
                 used: used.checked_sub(cost)?,
@@ -177,7 +179,7 @@ pub(super) fn return_units(
         // Units of an earlier window have expired.
         (
             Rule::Fixed { .. },
-            RuleState::Fixed {
+            &RuleState::Fixed {
                 limit,
                 period,
                 start,
@@ -193,7 +195,7 @@ pub(super) fn return_units(
         }),
         (
             Rule::Sliding { .. },
-            RuleState::Sliding {
+            &RuleState::Sliding {
                 limit,
                 period,
                 start,

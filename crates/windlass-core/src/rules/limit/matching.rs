@@ -25,14 +25,14 @@ pub(super) fn advance(
     now: u64,
 ) -> Result<(RuleStates, bool), Mismatch> {
     // The common case: all states are in the order of the rules, or there are none yet.
-    let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(&s));
+    let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(s));
     let mark = step_back::mark(stored, now);
     let mut lowered = mark != stored.mark();
-    let mut advance = |rule: &Rule, state: Option<RuleState>| match state {
+    let mut advance = |rule: &Rule, state: Option<&RuleState>| match state {
         Some(state) => {
             let usable = step_back::lower(rule, state, now, mark);
-            lowered |= usable != state;
-            let state = rule.advance(usable, now);
+            lowered |= usable != *state;
+            let state = rule.advance(&usable, now);
             step_back::with_true_limit(rule, state, now, mark)
         }
         None => rule.fresh(now),
@@ -40,20 +40,20 @@ pub(super) fn advance(
     if stored.is_empty() || rules.iter().enumerate().all(in_order) {
         let own = rules.iter().enumerate();
         let own: Vec<RuleState> = own.map(|(i, rule)| advance(rule, stored.get(i))).collect();
-        let others = stored.iter().skip(rules.len());
+        let others = stored.iter().skip(rules.len()).cloned();
         let states = own.into_iter().chain(others).collect::<RuleStates>();
         return Ok((states.with_mark(mark), lowered));
     }
-    let mut free: Vec<Option<RuleState>> = stored.iter().map(Some).collect();
-    let mut found: Vec<Option<RuleState>> = vec![None; rules.len()];
+    let mut free: Vec<Option<&RuleState>> = stored.iter().map(Some).collect();
+    let mut found: Vec<Option<&RuleState>> = vec![None; rules.len()];
     for (rule, found) in rules.iter().zip(&mut found) {
-        let like = |state: &&mut Option<RuleState>| state.is_some_and(|state| rule.is_of(&state));
+        let like = |state: &&mut Option<&RuleState>| state.is_some_and(|state| rule.is_of(state));
         *found = match free.iter_mut().find(like) {
             Some(state) => state.take(),
             None => stored.iter().filter(|state| rule.is_of(state)).last(),
         };
     }
-    let fits = |rule: &Rule, state: &Option<RuleState>| {
+    let fits = |rule: &Rule, state: &Option<&RuleState>| {
         state.is_some_and(|state| state.algorithm() == rule.algorithm())
     };
     let mut converted = false;
@@ -70,7 +70,7 @@ pub(super) fn advance(
             converted |= found.is_some();
         }
     }
-    let others: Vec<RuleState> = free.into_iter().flatten().collect();
+    let others: Vec<&RuleState> = free.into_iter().flatten().collect();
     // A state that has ended does not matter.
     let live = others.iter().find(|state| state.ends(now) > now);
     for (rule, found) in rules.iter().zip(&found) {
@@ -83,6 +83,7 @@ pub(super) fn advance(
     }
     let own = rules.iter().zip(found);
     let own: Vec<RuleState> = own.map(|(rule, found)| advance(rule, found)).collect();
+    let others = others.into_iter().cloned();
     let states = own.into_iter().chain(others).collect::<RuleStates>();
     Ok((states.with_mark(mark), converted || lowered))
 }

@@ -1,7 +1,7 @@
 //! Rate limiters.
 //!
-//! A [`Rule`] is a quota in whole numbers: a token bucket, a fixed window or a sliding window. A
-//! [`RuleState`] is what a store keeps for it between two calls. A limiter has one rule or several,
+//! A [`Rule`] is a quota in whole numbers: a token bucket, a fixed window, a sliding window or a
+//! sliding log. A [`RuleState`] is what a store keeps for it between two calls. A limiter has one rule or several,
 //! and all of them decide together ([`decide`]). Time is a whole number of microseconds, and
 //! fractions are kept exactly (see [`Span`]), so nothing is rounded and nothing drifts.
 //!
@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `rule.rs`, `span.rs` | quotas, and times with a fraction |
 //! | `state.rs` | states and their stored text |
-//! | `bucket.rs`, `window.rs` | the algorithms |
+//! | `bucket.rs`, `window.rs`, `log.rs` | the algorithms |
 //! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lease`]) |
 //! | `matching.rs` | which stored state belongs to which rule, when quotas have changed |
 //! | `step_back.rs` | states written by a clock that was ahead |
@@ -18,6 +18,7 @@
 mod bucket;
 mod inspect;
 mod lease;
+mod log;
 mod matching;
 mod rule;
 mod span;
@@ -28,6 +29,7 @@ mod tests;
 mod window;
 
 pub use inspect::{QuotaUsage, usage};
+pub use log::CallLog;
 pub use rule::{InvalidRule, LimitStatus, Rule, status};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
@@ -37,6 +39,9 @@ pub use state::{RuleState, RuleStates};
 pub const MAX_PERIOD_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
 /// The largest number of units in a quota or in one call.
 pub const MAX_UNITS: u64 = 1_000_000_000_000;
+/// The largest number of units in the quota of a sliding log, which stores every admitted call of
+/// the last period: 160 kB in memory, and about as much as text.
+pub const MAX_LOG_UNITS: u64 = 10_000;
 
 /// An operation on a limiter. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +138,7 @@ pub fn decide(
                 changed: converted,
             });
         }
-        let charge = |i: usize, state: RuleState| {
+        let charge = |i: usize, state: &RuleState| {
             if life > 0 {
                 lease::charge(&rules[i], state, now, cost, life)
             } else {
@@ -178,14 +183,15 @@ pub fn take_in_place(
     }
     let state = states.lone()?;
     let taken = bucket::take_in_place(b, state, now, cost, mark)?;
-    Some((taken, rule.status(*state, now, cost)))
+    Some((taken, rule.status(state, now, cost)))
 }
 
 /// The state after the charge; `None` if it is denied.
-fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
+fn charge(rule: &Rule, state: &RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
     match rule {
         Rule::Bucket(_) | Rule::Allowance { .. } => bucket::charge(rule, state, now, cost, wait),
         Rule::Fixed { .. } | Rule::Sliding { .. } => window::charge(rule, state, now, cost),
+        Rule::Log { .. } => log::charge(rule, state, now, cost),
     }
 }
 
@@ -196,7 +202,7 @@ fn return_units(
     mark: u64,
     rules: usize,
     cost: u64,
-    returned: impl Fn(usize, RuleState) -> Option<RuleState>,
+    returned: impl Fn(usize, &RuleState) -> Option<RuleState>,
 ) -> RuleOutcome {
     let mut changed = false;
     let known = mark != 0 && mark == states.mark();

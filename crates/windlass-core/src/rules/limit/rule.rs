@@ -1,6 +1,9 @@
 //! Quotas.
 
-use super::{MAX_PERIOD_MICROS, MAX_UNITS, RuleState, RuleStates, Span, bucket, window};
+use super::{
+    CallLog, MAX_LOG_UNITS, MAX_PERIOD_MICROS, MAX_UNITS, RuleState, RuleStates, Span, bucket, log,
+    window,
+};
 
 /// A valid quota, in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +26,13 @@ pub enum Rule {
     /// counts by the part of it that lies within one period of now.
     Sliding {
         /// Units in a window.
+        limit: u64,
+        /// Microseconds.
+        period: u64,
+    },
+    /// A sliding log: never more than the limit in any interval of the period.
+    Log {
+        /// Units in an interval.
         limit: u64,
         /// Microseconds.
         period: u64,
@@ -53,6 +63,8 @@ pub enum InvalidRule {
     TooLong,
     /// More than [`MAX_UNITS`].
     TooMany,
+    /// More than [`MAX_LOG_UNITS`] in a sliding log.
+    TooManyForLog,
 }
 
 impl Rule {
@@ -92,12 +104,23 @@ impl Rule {
         Ok(Rule::Sliding { limit, period })
     }
 
+    /// A sliding log.
+    pub fn log(limit: u64, period: u64) -> Result<Rule, InvalidRule> {
+        fits(limit, period)?;
+        if limit > MAX_LOG_UNITS {
+            return Err(InvalidRule::TooManyForLog);
+        }
+        Ok(Rule::Log { limit, period })
+    }
+
     /// The most units that one call can ever take.
     #[inline]
     pub fn limit(&self) -> u64 {
         match *self {
             Rule::Bucket(Bucket { burst, .. }) | Rule::Allowance { burst } => burst,
-            Rule::Fixed { limit, .. } | Rule::Sliding { limit, .. } => limit,
+            Rule::Fixed { limit, .. } | Rule::Sliding { limit, .. } | Rule::Log { limit, .. } => {
+                limit
+            }
         }
     }
 
@@ -107,6 +130,7 @@ impl Rule {
             Rule::Bucket(_) | Rule::Allowance { .. } => "token-bucket",
             Rule::Fixed { .. } => "fixed-window",
             Rule::Sliding { .. } => "sliding-window",
+            Rule::Log { .. } => "sliding-log",
         }
     }
 
@@ -132,14 +156,20 @@ impl Rule {
                 before: 0,
                 count: 0,
             },
+            Rule::Log { limit, period } => RuleState::Log {
+                limit: *limit,
+                period: *period,
+                calls: CallLog::default(),
+            },
         }
     }
 
     /// A state of this algorithm as of now under this rule.
-    pub(super) fn advance(&self, state: RuleState, now: u64) -> RuleState {
+    pub(super) fn advance(&self, state: &RuleState, now: u64) -> RuleState {
         let state = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::advance(self, state, now),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::advance(self, state, now),
+            Rule::Log { .. } => log::advance(self, state, now),
         };
         let state = state.unwrap_or_else(|| self.fresh(now));
         state.with_limit(self.limit())
@@ -154,22 +184,23 @@ impl Rule {
             }
             (Rule::Allowance { .. }, RuleState::Allowance { .. }) => true,
             (Rule::Fixed { period, .. }, RuleState::Fixed { period: theirs, .. })
-            | (Rule::Sliding { period, .. }, RuleState::Sliding { period: theirs, .. }) => {
-                period == theirs
-            }
+            | (Rule::Sliding { period, .. }, RuleState::Sliding { period: theirs, .. })
+            | (Rule::Log { period, .. }, RuleState::Log { period: theirs, .. }) => period == theirs,
             _ => false,
         }
     }
 
     /// The status for a call of this cost.
     #[inline(always)]
-    pub(super) fn status(&self, state: RuleState, now: u64, cost: u64) -> LimitStatus {
+    pub(super) fn status(&self, state: &RuleState, now: u64, cost: u64) -> LimitStatus {
         let (remaining, retry_after, reset_after) = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::status(self, state, now, cost),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::status(self, state, now, cost),
+            Rule::Log { .. } => log::status(self, state, now, cost),
         };
         LimitStatus {
             limit: self.limit(),
+            quota: 0,
             remaining,
             retry_after: if cost == 0 { Some(0) } else { retry_after },
             reset_after,
@@ -239,6 +270,8 @@ impl Bucket {
 pub struct LimitStatus {
     /// The most units that one call can take.
     pub limit: u64,
+    /// The position of the rule that `limit` and `remaining` are of.
+    pub quota: u16,
     /// The units available now.
     pub remaining: u64,
     /// Microseconds until the cost is available; `None` for never.
@@ -249,14 +282,18 @@ pub struct LimitStatus {
 
 /// The status by all rules together. `states` are as of now.
 pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
-    let each = |(i, rule): (usize, &Rule)| {
-        let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
-        rule.status(state, now, cost)
+    let each = |(i, rule): (usize, &Rule)| LimitStatus {
+        quota: u16::try_from(i).unwrap_or(u16::MAX),
+        ..match states.get(i) {
+            Some(state) => rule.status(state, now, cost),
+            None => rule.status(&rule.fresh(now), now, cost),
+        }
     };
     let mut all = rules.iter().enumerate().map(each);
     let Some(first) = all.next() else {
         return LimitStatus {
             limit: 0,
+            quota: 0,
             remaining: 0,
             retry_after: None,
             reset_after: Some(0),
@@ -266,6 +303,7 @@ pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> Limit
         let tightest = if b.remaining < a.remaining { b } else { a };
         LimitStatus {
             limit: tightest.limit,
+            quota: tightest.quota,
             remaining: tightest.remaining,
             retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
             reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Span;
 use super::rule::Bucket;
+use super::{CallLog, Span};
 
 /// The state of one rule. Times are in microseconds of the store's clock.
 ///
 /// `limit` is that of the rule that last changed the state, or 0 if it is not known. No decision
 /// depends on it, since every call brings its rule; it is for inspection, which has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleState {
     /// A token bucket: the time at which it will be full again.
     Bucket {
@@ -58,6 +58,15 @@ pub enum RuleState {
         /// Units used in the current one.
         count: u64,
     },
+    /// A sliding log.
+    Log {
+        /// Units in an interval of the period.
+        limit: u64,
+        /// For how long a call counts.
+        period: u64,
+        /// The calls that count, and perhaps some that do not any more.
+        calls: CallLog,
+    },
 }
 
 /// Units of a bucket leased recently: since `since`, and in the lease time before that. In
@@ -88,6 +97,7 @@ impl RuleState {
             RuleState::Bucket { .. } | RuleState::Allowance { .. } => "token-bucket",
             RuleState::Fixed { .. } => "fixed-window",
             RuleState::Sliding { .. } => "sliding-window",
+            RuleState::Log { .. } => "sliding-log",
         }
     }
 
@@ -96,7 +106,8 @@ impl RuleState {
         let (RuleState::Bucket { limit, .. }
         | RuleState::Allowance { limit, .. }
         | RuleState::Fixed { limit, .. }
-        | RuleState::Sliding { limit, .. }) = *self;
+        | RuleState::Sliding { limit, .. }
+        | RuleState::Log { limit, .. }) = *self;
         (limit > 0).then_some(limit)
     }
 
@@ -105,7 +116,8 @@ impl RuleState {
         let (RuleState::Bucket { limit, .. }
         | RuleState::Allowance { limit, .. }
         | RuleState::Fixed { limit, .. }
-        | RuleState::Sliding { limit, .. }) = &mut self;
+        | RuleState::Sliding { limit, .. }
+        | RuleState::Log { limit, .. }) = &mut self;
         *limit = new;
         self
     }
@@ -118,13 +130,16 @@ impl RuleState {
             RuleState::Allowance { .. } => now + ALLOWANCE_RETENTION,
             RuleState::Fixed { end, .. } => end,
             RuleState::Sliding { period, start, .. } => start + 2 * period,
+            RuleState::Log {
+                period, ref calls, ..
+            } => calls.last().map_or(now, |last| last + period),
         }
     }
 
     /// The same state on another clock, whose time is `to` when this one's is `from`.
-    fn moved(self, from: u64, to: u64) -> RuleState {
+    fn moved(&self, from: u64, to: u64) -> RuleState {
         let moved = |time: u64| (time + to).saturating_sub(from);
-        match self {
+        match *self {
             RuleState::Bucket {
                 limit,
                 amount,
@@ -147,7 +162,7 @@ impl RuleState {
                     leased,
                 }
             }
-            RuleState::Allowance { .. } => self,
+            RuleState::Allowance { limit, used } => RuleState::Allowance { limit, used },
             RuleState::Fixed {
                 limit,
                 period,
@@ -181,6 +196,15 @@ impl RuleState {
                 before,
                 count,
             },
+            RuleState::Log {
+                limit,
+                period,
+                ref calls,
+            } => RuleState::Log {
+                limit,
+                period,
+                calls: calls.map_times(moved),
+            },
         }
     }
 }
@@ -194,6 +218,7 @@ impl fmt::Display for RuleState {
             RuleState::Allowance { .. } => "z",
             RuleState::Fixed { .. } => "f",
             RuleState::Sliding { .. } => "s",
+            RuleState::Log { .. } => "l",
         })?;
         if let Some(limit) = self.limit() {
             write!(f, "{limit}")?;
@@ -233,6 +258,8 @@ impl fmt::Display for RuleState {
                 count,
                 ..
             } => write!(f, " {period} {start} {before} {count}"),
+            RuleState::Log { period, calls, .. } if calls.units() == 0 => write!(f, " {period}"),
+            RuleState::Log { period, calls, .. } => write!(f, " {period} {calls}"),
         }
     }
 }
@@ -248,6 +275,18 @@ impl FromStr for RuleState {
             "" => 0,
             limit => limit.parse().map_err(|_| ())?,
         };
+        if kind == "l" {
+            let (period, calls) = match rest.split_once(' ') {
+                Some((period, calls)) => (period, calls.parse()?),
+                None => (rest, CallLog::default()),
+            };
+            let period = period.parse().map_err(|_| ())?;
+            return Ok(RuleState::Log {
+                limit,
+                period,
+                calls,
+            });
+        }
         let mut numbers = [0u64; 7];
         let mut count = 0;
         for word in rest.split(' ') {
@@ -314,10 +353,10 @@ impl RuleStates {
 
     /// The state of one rule.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<RuleState> {
+    pub fn get(&self, i: usize) -> Option<&RuleState> {
         match i {
-            0 => self.first,
-            i => self.rest.get(i - 1).copied(),
+            0 => self.first.as_ref(),
+            i => self.rest.get(i - 1),
         }
     }
 
@@ -371,7 +410,7 @@ impl RuleStates {
     pub(super) fn try_map(
         &self,
         count: usize,
-        change: impl Fn(usize, RuleState) -> Option<RuleState>,
+        change: impl Fn(usize, &RuleState) -> Option<RuleState>,
     ) -> Option<RuleStates> {
         let mut changed = self.clone();
         for i in 0..count {
@@ -387,8 +426,8 @@ impl RuleStates {
     }
 
     /// All states, in the order of the rules.
-    pub fn iter(&self) -> impl Iterator<Item = RuleState> {
-        self.first.into_iter().chain(self.rest.iter().copied())
+    pub fn iter(&self) -> impl Iterator<Item = &RuleState> {
+        self.first.iter().chain(&self.rest)
     }
 }
 

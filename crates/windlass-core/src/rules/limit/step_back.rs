@@ -51,11 +51,11 @@ pub(super) fn with_true_limit(rule: &Rule, state: RuleState, now: u64, mark: u64
 }
 
 /// The state of this rule with no time that is too far ahead.
-pub(super) fn lower(rule: &Rule, state: RuleState, now: u64, mark: u64) -> RuleState {
+pub(super) fn lower(rule: &Rule, state: &RuleState, now: u64, mark: u64) -> RuleState {
     match (rule, state) {
         (
             Rule::Bucket(b),
-            RuleState::Bucket {
+            &RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -82,7 +82,7 @@ pub(super) fn lower(rule: &Rule, state: RuleState, now: u64, mark: u64) -> RuleS
         },
         (
             Rule::Fixed { .. },
-            RuleState::Fixed {
+            &RuleState::Fixed {
                 limit,
                 period,
                 start,
@@ -98,7 +98,7 @@ pub(super) fn lower(rule: &Rule, state: RuleState, now: u64, mark: u64) -> RuleS
         },
         (
             Rule::Sliding { .. },
-            RuleState::Sliding {
+            &RuleState::Sliding {
                 limit,
                 period,
                 start,
@@ -112,6 +112,18 @@ pub(super) fn lower(rule: &Rule, state: RuleState, now: u64, mark: u64) -> RuleS
             before,
             count,
         },
-        _ => state,
+        (
+            Rule::Log { .. },
+            RuleState::Log {
+                limit,
+                period,
+                calls,
+            },
+        ) if calls.last() > Some(now) => RuleState::Log {
+            limit: *limit,
+            period: *period,
+            calls: calls.map_times(|time| time.min(now)),
+        },
+        _ => state.clone(),
     }
 }

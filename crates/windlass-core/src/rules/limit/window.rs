@@ -12,15 +12,15 @@ use super::rule::Rule;
 ///   it ends one new period from now, but not after its old end.
 /// - Of the two windows of a sliding window, the current one keeps its start. If that is more than
 ///   one new period ago, its units count as used within the last new period, and begin to fade now.
-pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
+pub(super) fn advance(rule: &Rule, state: &RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
-        (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
+        (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= *end => Some(rule.fresh(now)),
         (
             Rule::Fixed {
                 limit,
                 period: new_period,
             },
-            RuleState::Fixed {
+            &RuleState::Fixed {
                 period,
                 start,
                 count,
@@ -37,7 +37,7 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
                 _ => end.min(now + new_period),
             },
         }),
-        (Rule::Fixed { .. }, RuleState::Fixed { .. }) => Some(state),
+        (Rule::Fixed { .. }, RuleState::Fixed { .. }) => Some(state.clone()),
         (
             Rule::Sliding {
                 limit,
@@ -60,8 +60,8 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
 }
 
 /// Start, previous and current count of a sliding window at this time, by its own period.
-fn rotated(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
-    let RuleState::Sliding {
+fn rotated(state: &RuleState, now: u64) -> Option<(u64, u64, u64)> {
+    let &RuleState::Sliding {
         period,
         start,
         before,
@@ -81,11 +81,11 @@ fn rotated(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
 }
 
 /// The state after the charge; `None` if it is denied.
-pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
+pub(super) fn charge(rule: &Rule, state: &RuleState, now: u64, cost: u64) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Fixed { limit, .. },
-            RuleState::Fixed {
+            &RuleState::Fixed {
                 period,
                 start,
                 count,
@@ -104,7 +104,7 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
         }
         (
             Rule::Sliding { limit, period },
-            RuleState::Sliding {
+            &RuleState::Sliding {
                 start,
                 before,
                 count,
@@ -130,12 +130,12 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
 /// Units available now, time until `cost` units are, time until all are.
 pub(super) fn status(
     rule: &Rule,
-    state: RuleState,
+    state: &RuleState,
     now: u64,
     cost: u64,
 ) -> (u64, Option<u64>, Option<u64>) {
     match (rule, state) {
-        (Rule::Fixed { limit, .. }, RuleState::Fixed { count, end, .. }) => {
+        (Rule::Fixed { limit, .. }, &RuleState::Fixed { count, end, .. }) => {
             let left = limit.saturating_sub(count);
             let end = end.saturating_sub(now);
             let wait = if cost <= left { 0 } else { end };
@@ -144,7 +144,7 @@ pub(super) fn status(
         }
         (
             Rule::Sliding { limit, period },
-            RuleState::Sliding {
+            &RuleState::Sliding {
                 start,
                 before,
                 count,

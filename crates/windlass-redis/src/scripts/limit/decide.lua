@@ -72,6 +72,10 @@ local function charge(rule, state, cost, part, wait, lends)
     if state[4] + cost <= rule.full then
       return {'f', state[2], state[3], state[4] + cost, state[5]}
     end
+  elseif kind == 'l' then
+    if state[3] + cost <= rule.full then
+      return logged(state, cost, now)
+    end
   else
     local start, before, count = state[3], state[4], state[5] + cost
     local left = rule.period - max(now - start, 0)
@@ -112,7 +116,7 @@ local function give_back(rule, state, cost, part, lent_at, life)
     if state[2] >= cost then
       return {'z', state[2] - cost}
     end
-  elseif lent_at >= state[3] then
+  elseif kind ~= 'l' and lent_at >= state[3] then
     local counted = kind == 'f' and 4 or 5
     if state[counted] >= cost then
       local changed = {unpack(state)}
@@ -231,6 +235,16 @@ local function decide(key, plan)
     if done.err then
       error(done)
     end
+  end
+  if verb == 'T' and plan.k == 1 and find(stored, 'l', 1, true) then
+    for i, state in ipairs(states) do
+      if state[1] == 'l' then
+        local limit = rules[i] and rules[i].full or tonumber(state.limit) or 0
+        local cost = rules[i] and cost_of(1, i) or 0
+        states[i] = shortened(state, state[3] + cost - limit)
+      end
+    end
+    stored = render(states, mark, rules)
   end
   return which .. stamp .. stored
 end

@@ -8,7 +8,7 @@
 --                 q, k: the number of quotas, the number of amounts
 --                 the number of requests
 --                 q times: kind, amount, period, full (2 numbers), lend time, limit
---                   kind t token bucket, z bucket without refill, f fixed window, s sliding window
+--                   kind t token bucket, z bucket without refill, f fixed window, s sliding window, l sliding log
 --                   full: how long an empty bucket takes to fill (us, parts); else the limit, 0
 --                   limit: stored with the state, for listings
 --                 k times, in the order in which they are tried: for each quota the cost of the amount
@@ -18,12 +18,14 @@
 --                 for C, for each quota: the bucket's time after the reservation (2 numbers)
 --                 the indexes of its requests, from 1; left out if one plan serves all
 --   returns     for each request "<k> <now> <state>": the index of the granted amount, from 1, or 0; the time in
---               microseconds; and the stored state of the limiter ("" for none)
+--               microseconds; and the stored state of the limiter ("" for none). For T with one amount, a
+--               sliding log is shortened to what its status for that amount depends on
 --
 -- A state has for each quota, separated by commas,
 --   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
 --   z<limit> <used>  |  f<limit> <period> <start> <count> [<end>]
 --   s<limit> <period> <start> <count before> <count>
+--   l<limit> <period> [<units> <first time> <last time> <units> {<time since the one before> <units>}]
 -- where the limit is that of the last client that changed the state (empty if unknown); then, if
 -- units were ever lent or reserved, the mark: m <time of the first loan or reservation>. It expires
 -- when it equals a fresh state. The rules are in windlass-core, rules/limit; a part is one

@@ -5,7 +5,8 @@ local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
 
 -- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always
--- has its end.
+-- has its end. A sliding log has period, units, first and last time, and its entries as text, which
+-- may be long: only the entries that have ended, and the last one, are read.
 
 local function digits(number)
   return format('%.0f', number)
@@ -14,18 +15,109 @@ end
 -- How many numbers follow a letter.
 local LENGTHS = {t = '47', z = '1', f = '34', s = '4', m = '1'}
 
+local function empty_log(period)
+  return {'l', period, 0, 0, 0, ''}
+end
+
+local function parse_log(record)
+  local limit, period, rest = match(record, '^l(%d*) (%d+)()')
+  if not limit then
+    error({err = FOREIGN})
+  end
+  local state = empty_log(tonumber(period))
+  if rest <= #record then
+    local units, first, last, entries = match(record, '^ (%d+) (%d+) (%d+) ()%d', rest)
+    if not units then
+      error({err = FOREIGN})
+    end
+    state[3], state[4], state[5] = tonumber(units), tonumber(first), tonumber(last)
+    state[6] = sub(record, entries)
+  end
+  state.limit = limit
+  return state
+end
+
+-- One entry of a log at a position of its text: the units, the time until the next entry, and its
+-- position; no time and no position for the last entry.
+local function entry(text, at)
+  local units, pause, next_at = match(text, '^(%d+) (%d+) ()', at)
+  if not units then
+    units = match(text, '^(%d+)$', at) or error({err = FOREIGN})
+  end
+  return tonumber(units), pause and tonumber(pause), next_at
+end
+
+-- The calls of a log that count now.
+local function within(state, period)
+  local units, first, last, text, at = state[3], state[4], state[5], state[6], 1
+  if units == 0 or last + period <= now then
+    return empty_log(period)
+  end
+  while first + period <= now do
+    local ended, pause, next_at = entry(text, at)
+    if not pause then
+      error({err = FOREIGN})
+    end
+    units, first, at = units - ended, first + pause, next_at
+  end
+  return {'l', period, units, first, last, at == 1 and text or sub(text, at)}
+end
+
+-- The log with one more call, which is not earlier than the last.
+local function logged(state, cost, time)
+  local units, last, text = state[3], state[5], state[6]
+  if units == 0 then
+    return {'l', state[2], cost, time, time, digits(cost)}
+  elseif last == time then
+    -- The units of an entry have five digits at most.
+    local at, before = match(text, '()(%d+)$', max(#text - 5, 1))
+    text = sub(text, 1, at - 1) .. digits(before + cost)
+  else
+    text = text .. ' ' .. digits(time - last) .. ' ' .. digits(cost)
+  end
+  return {'l', state[2], units + cost, state[4], time, text}
+end
+
+-- The log as one entry, or as two: the first entries, as few as have this many units, and the rest.
+-- The same units are left, and the same times until these units have ended, and until all have.
+local function shortened(state, excess)
+  local units, time, ended = state[3], state[4], 0
+  if excess > 0 and excess < units then
+    for some, pause in string.gmatch(state[6], '(%d+) ?(%d*)') do
+      ended = ended + some
+      if ended >= excess then
+        break
+      end
+      time = time + pause
+    end
+  end
+  if ended == 0 or ended >= units then
+    return {'l', state[2], units, state[5], state[5], digits(units), limit = state.limit}
+  end
+  local rest = ' ' .. digits(state[5] - time) .. ' ' .. digits(units - ended)
+  return {'l', state[2], units, time, state[5], digits(ended) .. rest, limit = state.limit}
+end
+
 -- The states, and the mark. Fails if the text is not a state.
 local function parse(text)
-  local states, mark = {}, 0
-  for record in string.gmatch(text, '[^,]+') do
-    local state = {sub(record, 1, 1), limit = match(record, '^%a(%d*)')}
-    for number in string.gmatch(record, ' (%d+)') do
-      state[#state + 1] = tonumber(number)
-    end
-    local lengths = LENGTHS[state[1]]
-    if mark > 0 or not lengths or not find(lengths, #state - 1, 1, true)
-      or not find(record, '^%a[ %d]+$') then
-      error({err = FOREIGN})
+  local states, mark, at = {}, 0, 1
+  while at <= #text do
+    local comma = find(text, ',', at, true) or #text + 1
+    local record = sub(text, at, comma - 1)
+    at = comma + 1
+    local state
+    if sub(record, 1, 1) == 'l' and mark == 0 then
+      state = parse_log(record)
+    else
+      state = {sub(record, 1, 1), limit = match(record, '^%a(%d*)')}
+      for number in string.gmatch(record, ' (%d+)') do
+        state[#state + 1] = tonumber(number)
+      end
+      local lengths = LENGTHS[state[1]]
+      if mark > 0 or not lengths or not find(lengths, #state - 1, 1, true)
+        or not find(record, '^%a[ %d]+$') then
+        error({err = FOREIGN})
+      end
     end
     if state[1] == 'm' then
       mark = state[2]
@@ -58,9 +150,14 @@ local function render(states, mark, rules)
     local words, last = {state[1] .. limit}, #state
     if state[1] == 'f' and state[5] == state[2] + state[3] then
       last = 4
+    elseif state[1] == 'l' then
+      last = state[3] > 0 and 5 or 2
     end
     for j = 2, last do
       words[j] = digits(state[j])
+    end
+    if state[1] == 'l' and last == 5 then
+      words[6] = state[6]
     end
     texts[i] = table.concat(words, ' ')
   end
@@ -79,6 +176,8 @@ local function ends(state)
     return now + YEAR
   elseif letter == 'f' then
     return state[5]
+  elseif letter == 'l' then
+    return state[3] > 0 and state[5] + state[2] or now
   end
   return state[3] + 2 * state[2]
 end
@@ -91,6 +190,8 @@ local function fresh(rule)
     return {'z', 0}
   elseif kind == 'f' then
     return {'f', rule.period, now, 0, now + rule.period}
+  elseif kind == 'l' then
+    return empty_log(rule.period)
   end
   return {'s', rule.period, now, 0, 0}
 end
@@ -133,6 +234,18 @@ local function lower(rule, state, mark)
       lowered[5] = min(state[5], now + state[2])
     end
     return lowered, true
+  elseif rule.kind == 'l' and state[5] > now then
+    -- The calls that lie ahead become one of now.
+    local time, at, units, last, kept = state[4], 1, 0, 0, 0
+    while time <= now do
+      local some, pause, next_at = entry(state[6], at)
+      units, last, kept = units + some, time, at + #digits(some) - 1
+      time, at = time + pause, next_at
+    end
+    local lowered = {'l', state[2], units, state[4], last, sub(state[6], 1, kept)}
+    lowered = logged(lowered, state[3] - units, now)
+    lowered.limit = state.limit
+    return lowered, true
   end
   return state, false
 end
@@ -167,6 +280,8 @@ local function bring_up(rule, state)
       return {'f', period, start, state[4], start + period}
     end
     return {'f', period, start, state[4], min(state[5], now + period)}
+  elseif kind == 'l' then
+    return within(state, period)
   end
   local before, count = state[4], state[5]
   if now >= start + 2 * state[2] then
@@ -189,7 +304,7 @@ local function is_of(rule, state)
   return rule.kind == 'z' or state[2] == rule.period
 end
 
-local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's'}
+local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's', l = 'l'}
 
 -- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the
 -- quotas as of now, then those of other quotas; and whether any was converted. Returns nothing if a

@@ -1,6 +1,8 @@
 //! [`LeasedLimiter`]: decisions without a round trip, from tokens that the store has leased to this process.
 
+mod demand;
 mod forecast;
+mod grant;
 mod refill;
 #[cfg(test)]
 mod slow_store_tests;
@@ -43,6 +45,8 @@ const PRUNE_FROM: usize = 1024;
 /// - A token bucket leases for a quarter of the time in which it fills. If that is less than 10 ms, or less than about
 ///   two round trips, nothing is prefetched, and every caller waits for the store. So for a store that is a round trip of
 ///   100 ms away, choose a burst of at least one second's rate.
+/// - A sliding log is exact, so none of its units can be used later than the store decided: nothing is prefetched, and
+///   every caller waits for the store. Callers that wait at the same time share a call.
 /// - A denial is this process's own view: another process may still have tokens. It asks the store again after at
 ///   most a second.
 /// - When a quota changes, tokens that are already leased were charged under the old one.
@@ -125,6 +129,12 @@ impl LeasedLimiter {
         self.take(&cache, key, units).await
     }
 
+    /// Takes `units` units from the prefetched tokens, without waiting and without a store call. `None` if only the
+    /// store can decide.
+    pub fn check_now(&self, key: &str, units: u64) -> Option<Decision> {
+        self.take_now(&self.known_cache(key)?, units)
+    }
+
     /// A handle to one key, for hot paths.
     pub fn key(&self, key: &str) -> Result<LeasedKey> {
         Ok(LeasedKey {
@@ -189,6 +199,30 @@ impl LeasedLimiter {
         }
     }
 
+    fn take_now(&self, cache: &Arc<TokenCache>, units: u64) -> Option<Decision> {
+        let now = self.inner.limiter.clock().now();
+        let taken = match cache.take(units, now) {
+            CacheTake::Taken(left) => CacheTake::Taken(left),
+            _ => {
+                let rules = self.inner.limiter.rules().ok()?;
+                if units == 0 || units > lowest_limit(rules) {
+                    return None;
+                }
+                cache.refills().take(cache, rules, units, now)
+            }
+        };
+        match taken {
+            CacheTake::Taken(left) => {
+                if cache.refill_is_due(left, now) {
+                    refill::prefetch(self, cache);
+                }
+                Some(self.decided(cache, now, true, left, None))
+            }
+            CacheTake::Denied(until) => Some(self.decided(cache, now, false, 0, Some(until))),
+            CacheTake::Miss => None,
+        }
+    }
+
     #[cold]
     async fn take_from_store(
         &self,
@@ -234,8 +268,10 @@ impl LeasedLimiter {
     ) -> Decision {
         let micros = |until: Moment| until.since(now).as_nanos().div_ceil(1_000) as u64;
         let rules = self.inner.limiter.rules();
+        let lowest = rules.map_or((0, 0), |rules| lowest(rules));
         let status = LimitStatus {
-            limit: rules.map_or(0, |rules| lowest_limit(rules)),
+            limit: lowest.1,
+            quota: lowest.0,
             remaining: left,
             retry_after: Some(denied_until.map_or(0, |until| micros(until.max(cache.retry_at())))),
             reset_after: Some(micros(cache.reset_at())),
@@ -266,25 +302,7 @@ impl LeasedKey {
     /// Takes one unit from the prefetched tokens, without waiting and without a store call. `None` if only the store can
     /// decide.
     pub fn check_now(&self) -> Option<Decision> {
-        let (limiter, cache) = (&self.limiter, &self.cache);
-        let now = limiter.inner.limiter.clock().now();
-        let taken = match cache.take(1, now) {
-            CacheTake::Taken(left) => CacheTake::Taken(left),
-            _ => {
-                let rules = limiter.inner.limiter.rules().ok()?;
-                cache.refills().take(cache, rules, 1, now)
-            }
-        };
-        match taken {
-            CacheTake::Taken(left) => {
-                if cache.refill_is_due(left, now) {
-                    refill::prefetch(limiter, cache);
-                }
-                Some(limiter.decided(cache, now, true, left, None))
-            }
-            CacheTake::Denied(until) => Some(limiter.decided(cache, now, false, 0, Some(until))),
-            CacheTake::Miss => None,
-        }
+        self.limiter.take_now(&self.cache, 1)
     }
 
     fn key(&self) -> &str {
@@ -294,7 +312,13 @@ impl LeasedKey {
 
 /// The most that one call can ever take.
 fn lowest_limit(rules: &[Rule]) -> u64 {
-    rules.iter().map(Rule::limit).min().unwrap_or(0)
+    lowest(rules).1
+}
+
+/// The rule with the lowest limit: its position and limit.
+fn lowest(rules: &[Rule]) -> (u16, u64) {
+    let all = (0_u16..).zip(rules.iter().map(Rule::limit));
+    all.min_by_key(|&(_, limit)| limit).unwrap_or((0, 0))
 }
 
 impl LeasedLimiterInner {

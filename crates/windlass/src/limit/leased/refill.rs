@@ -36,9 +36,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::demand::Demand;
 use super::forecast::Forecast;
+use super::grant::{GrantedUnits, amounts};
 use super::token_cache::{CacheTake, TokenCache};
-use super::unused::schedule_return;
 use super::{LeasedLimiter, lowest_limit};
 use crate::lease::Moment;
 use crate::limit::store_call::StoreReply;
@@ -63,8 +64,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A forecast that is older is not used.
 const FORECAST_LIFE: Duration = Duration::from_secs(2);
 const MAX_BACKOFF: f64 = 32.0;
-/// Demand is not measured over less than this.
-const SHORTEST_DEMAND: Duration = Duration::from_millis(1);
 
 /// What a token cache needs to refill itself.
 #[derive(Debug, Default)]
@@ -83,15 +82,15 @@ pub(super) struct Refills {
     pub(super) forecast: Option<Forecast>,
     round_trip: Duration,
     demand: Demand,
-    last_units: u64,
+    pub(super) last_units: u64,
     /// By how much pauses are longer, because of competitors.
     backoff: f64,
 }
 
 #[derive(Debug)]
-struct WaitingCheck {
-    units: u64,
-    reply: oneshot::Sender<Result<Decision>>,
+pub(super) struct WaitingCheck {
+    pub(super) units: u64,
+    pub(super) reply: oneshot::Sender<Result<Decision>>,
 }
 
 #[derive(Debug)]
@@ -119,48 +118,6 @@ pub(super) struct TokenLease {
     pub(super) mark: u64,
 }
 
-/// The demand, in units per second of the time in which no caller waits.
-#[derive(Debug, Default)]
-struct Demand {
-    per_second: f64,
-    since: Option<Moment>,
-    waiting_since: Option<Moment>,
-    waited: Duration,
-}
-
-impl Demand {
-    /// A caller begins to wait, or none does any more.
-    fn waiting(&mut self, waits: bool, now: Moment) {
-        match (waits, self.waiting_since) {
-            (true, None) => self.waiting_since = Some(now),
-            (false, Some(since)) => {
-                self.waited += now.since(since);
-                self.waiting_since = None;
-            }
-            _ => {}
-        }
-    }
-
-    /// Counts these units since the last measurement.
-    fn measure(&mut self, units: u64, now: Moment) {
-        let waiting = self.waiting_since.map_or(Duration::ZERO, |s| now.since(s));
-        let idle = self.waited + waiting;
-        if let Some(since) = self.since {
-            let time = now.since(since).saturating_sub(idle).max(SHORTEST_DEMAND);
-            let measured = units as f64 / time.as_secs_f64();
-            self.per_second = (self.per_second + measured) / 2.0;
-        }
-        self.since = Some(now);
-        self.waited = Duration::ZERO;
-        self.waiting_since = self.waiting_since.map(|_| now);
-    }
-
-    fn within(&self, time: Duration) -> u64 {
-        // A conversion of a float saturates.
-        (self.per_second * time.as_secs_f64()) as u64
-    }
-}
-
 /// For how long to lease, and how long a refill then lasts; `None` if leases are too short for the round trip.
 fn lease_life(rules: &[Rule], round_trip: Duration) -> Option<(Duration, Duration)> {
     let longest = rules.iter().map(Rule::longest_lease).min()?;
@@ -176,7 +133,9 @@ fn refilled(rules: &[Rule], time: Duration) -> u64 {
     let each = |rule: &Rule| match rule {
         Rule::Bucket(b) => b.units_in(Span::whole(micros)).min(b.burst),
         Rule::Allowance { burst } => burst / 16,
-        Rule::Fixed { limit, period } | Rule::Sliding { limit, period } => {
+        Rule::Fixed { limit, period }
+        | Rule::Sliding { limit, period }
+        | Rule::Log { limit, period } => {
             let part = u128::from(micros.min(*period));
             (u128::from(*limit) * part / u128::from(*period)) as u64
         }
@@ -260,7 +219,7 @@ impl Refills {
 
     /// A worthwhile number of units for a call: what is wanted and refilled in the time that a refill should last, at
     /// least `units`.
-    fn worthwhile(&self, rules: &[Rule], units: u64) -> u64 {
+    pub(super) fn worthwhile(&self, rules: &[Rule], units: u64) -> u64 {
         let cover = match lease_life(rules, self.round_trip) {
             Some((_, cover)) => cover,
             None => {
@@ -273,7 +232,7 @@ impl Refills {
     }
 
     /// Until when a call to the store is not worth it: until it has these units, or longer if there are competitors.
-    fn pause(&self, rules: &[Rule], now: Moment, units: u64) -> Moment {
+    pub(super) fn pause(&self, rules: &[Rule], now: Moment, units: u64) -> Moment {
         let Some(forecast) = self.forecast(now) else {
             return now;
         };
@@ -454,37 +413,6 @@ impl Refills {
     }
 }
 
-/// The amounts that the store may grant, the largest first: at most `total`, and probably `free`. An amount that does
-/// not serve all waiters serves the first of them exactly.
-fn amounts(waiters: &[WaitingCheck], total: u64, free: u64) -> Vec<u64> {
-    let sums: Vec<u64> = waiters
-        .iter()
-        .scan(0, |sum, waiter| {
-            *sum += waiter.units;
-            Some(*sum)
-        })
-        .collect();
-    let waiting = sums.last().copied().unwrap_or(0);
-    let probable = total.min(free);
-    let eighths = [8, 7, 6, 4, 3, 2, 1].map(|part| (u128::from(probable) * part / 8) as u64);
-    let first = sums.first().copied().unwrap_or(1);
-    let mut amounts: Vec<u64> = [total]
-        .into_iter()
-        .chain(eighths)
-        .chain([probable / 16, probable / 64, first])
-        .map(|amount| match amount > waiting {
-            true => amount,
-            false => sums[..sums.partition_point(|sum| *sum <= amount)]
-                .last()
-                .copied()
-                .unwrap_or(first),
-        })
-        .collect();
-    amounts.sort_unstable_by(|a, b| b.cmp(a));
-    amounts.dedup();
-    amounts
-}
-
 /// Sends one request, and gives what the store grants to the callers that wait for it, and the rest to the cache.
 async fn refill(leased: LeasedLimiter, cache: Arc<TokenCache>) {
     // Callers that are about to run join this request.
@@ -565,81 +493,5 @@ async fn refill(leased: LeasedLimiter, cache: Arc<TokenCache>) {
     }
     if !refills.waiters.is_empty() {
         refills.schedule(&leased, &cache);
-    }
-}
-
-/// A reply of the store, and what it was sent for.
-struct GrantedUnits<'a> {
-    leased: &'a LeasedLimiter,
-    cache: &'a Arc<TokenCache>,
-    rules: &'a [Rule],
-    number: u64,
-    sent: Moment,
-    received: Moment,
-    op: &'a LimitOp,
-    outcome: &'a LimitOutcome,
-    basis: Basis,
-}
-
-impl GrantedUnits<'_> {
-    fn distribute(&self, refills: &mut Refills, waiters: Vec<WaitingCheck>) {
-        let after = |micros: u64| self.received + Duration::from_micros(micros);
-        let (rules, outcome, cache) = (self.rules, self.outcome, self.cache);
-        let one = status(rules, &outcome.states, outcome.now, 1);
-        cache.set_reset_at(after(one.reset_after.unwrap_or(0)));
-        cache.set_retry_at(after(one.retry_after.unwrap_or(0)));
-        let LimitOp::Lease(amounts, life) = self.op else {
-            unreachable!("a refill leases")
-        };
-        let granted = outcome.granted.unwrap_or(0);
-        if granted > 0 {
-            refills.last_units = granted;
-        }
-        let short = amounts.first().is_some_and(|most| granted < *most);
-        let until = match short {
-            true => refills.pause(rules, self.received, refills.worthwhile(rules, 1)),
-            false => self.received,
-        };
-        cache.deny_until(until);
-        let mut left = granted;
-        for waiter in waiters {
-            let allowed = waiter.units <= left;
-            let status = status(rules, &outcome.states, outcome.now, waiter.units);
-            let decision = Decision::new(allowed, status, self.basis);
-            // A caller that is gone takes nothing.
-            if waiter.reply.send(Ok(decision)).is_ok() && allowed {
-                left -= waiter.units;
-            }
-        }
-        let valid_until = self.sent + self.valid_for(*life);
-        if left == 0 || *life == 0 || self.received >= valid_until {
-            return;
-        }
-        let lease = TokenLease {
-            number: self.number,
-            units: left,
-            valid_until,
-            leased_at: outcome.now,
-            life: *life,
-            mark: outcome.states.mark(),
-        };
-        refills.queued.push_back(lease);
-        cache.set_more(true);
-        // Tokens of the local fallback are not returned: the store did not charge them.
-        if self.basis == Basis::Store {
-            schedule_return(self.leased, cache, self.number, self.sent, valid_until);
-        }
-    }
-
-    /// How long the tokens may be used, from before the request was sent; shortened by 1 %, because this clock may run
-    /// slower than the store's.
-    fn valid_for(&self, life: u64) -> Duration {
-        let outcome = self.outcome;
-        let each = |(i, rule): (usize, &Rule)| match outcome.states.get(i) {
-            Some(state) => rule.lease_validity(state, outcome.now, life),
-            None => 0,
-        };
-        let micros = self.rules.iter().enumerate().map(each).min().unwrap_or(0);
-        Duration::from_micros(micros - micros / 100)
     }
 }

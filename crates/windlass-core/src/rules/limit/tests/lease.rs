@@ -32,7 +32,7 @@ proptest! {
                     let outcome = fleet.apply(&LimitOp::Reserve(cost, max_wait));
                     if outcome.granted.is_some() {
                         let b = bucket_of(&rule);
-                        let Some(RuleState::Bucket { tat, .. }) = outcome.states.get(0) else {
+                        let Some(&RuleState::Bucket { tat, .. }) = outcome.states.get(0) else {
                             unreachable!()
                         };
                         let ready = tat.minus(b.full, b.amount).ceil().max(fleet.now);
@@ -69,14 +69,16 @@ proptest! {
 
     #[test]
     fn leasing_never_exceeds_a_window(
-        sliding in any::<bool>(),
+        kind in 0..3,
         (limit, period) in (1u64..100, 100u64..20_000),
         moves in moves_of_a_fleet(),
     ) {
-        let rule = match sliding {
-            true => Rule::sliding(limit, period).unwrap(),
-            false => Rule::fixed(limit, period).unwrap(),
+        let rule = match kind {
+            0 => Rule::sliding(limit, period),
+            1 => Rule::fixed(limit, period),
+            _ => Rule::log(limit, period),
         };
+        let rule = rule.unwrap();
         run_leases(rule, moves)?;
     }
 }
@@ -97,7 +99,9 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
     let mut leases: [Option<(u64, u64, u64, u64)>; 3] = [None; 3];
     let step = match rule {
         Rule::Bucket(b) => (b.full.us / 64).max(1),
-        Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => (period / 64).max(1),
+        Rule::Fixed { period, .. } | Rule::Sliding { period, .. } | Rule::Log { period, .. } => {
+            (period / 64).max(1)
+        }
         Rule::Allowance { .. } => 1,
     };
     for (jitter, steps, cost, kind, client) in moves {
@@ -169,7 +173,7 @@ impl Fleet {
         let outcome = decide(&self.rules, &self.states, self.now, want).unwrap();
         if outcome.changed {
             self.states = outcome.states.clone();
-            if let Some(RuleState::Fixed { start, .. } | RuleState::Sliding { start, .. }) =
+            if let Some(&RuleState::Fixed { start, .. } | &RuleState::Sliding { start, .. }) =
                 outcome.states.get(0)
             {
                 self.windows.insert(start);
@@ -231,6 +235,12 @@ impl Fleet {
                         before,
                         now
                     );
+                }
+            }
+            Rule::Log { limit, period } => {
+                for (from, _) in &self.uses {
+                    let sum = self.used_within(*from, from + period);
+                    prop_assert!(sum <= limit, "{} units in one period", sum);
                 }
             }
             Rule::Allowance { burst } => {

@@ -2,6 +2,7 @@
 
 mod changed_quota;
 mod lease;
+mod log;
 mod step_back;
 
 use proptest::prelude::*;
@@ -40,7 +41,9 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
             .prop_filter_map("too long", |(a, p, b)| Rule::bucket(a, p, b).ok()),
         1 => burst.prop_map(|burst| Rule::bucket(0, SECOND, burst).unwrap()),
         2 => (amount.clone(), period.clone()).prop_map(|(a, p)| Rule::fixed(a, p).unwrap()),
-        2 => (amount, period).prop_map(|(a, p)| Rule::sliding(a, p).unwrap()),
+        2 => (amount.clone(), period.clone()).prop_map(|(a, p)| Rule::sliding(a, p).unwrap()),
+        2 => (amount, period)
+            .prop_map(|(a, p)| Rule::log(a.min(MAX_LOG_UNITS), p).unwrap()),
     ]
 }
 
@@ -197,7 +200,7 @@ fn a_year_of_traffic_does_not_drift() {
         for call in 0..calls {
             assert!(take(&rules, &mut states, now, 1), "call {call}");
             states = match states.get(0) {
-                Some(RuleState::Bucket {
+                Some(&RuleState::Bucket {
                     limit,
                     amount,
                     period,
@@ -247,6 +250,7 @@ fn a_cost_of_zero_is_always_allowed() {
         Rule::bucket(1, 1, 0),
         Rule::fixed(0, 1),
         Rule::sliding(0, 1),
+        Rule::log(0, 1),
     ] {
         let rules = [rule.unwrap()];
         let mut states = RuleStates::default();
@@ -265,6 +269,12 @@ fn rules_out_of_range_are_rejected() {
         Err(InvalidRule::TooLong)
     );
     assert_eq!(Rule::sliding(MAX_UNITS + 1, 1), Err(InvalidRule::TooMany));
+    assert_eq!(
+        Rule::log(MAX_LOG_UNITS + 1, 1),
+        Err(InvalidRule::TooManyForLog)
+    );
+    assert_eq!(Rule::log(MAX_UNITS + 1, 1), Err(InvalidRule::TooMany));
+    assert!(Rule::log(MAX_LOG_UNITS, 1).is_ok());
     let largest = [Rule::bucket(MAX_UNITS - 1, 86_400 * SECOND, MAX_UNITS).unwrap()];
     let mut states = RuleStates::default();
     assert!(take(&largest, &mut states, START, MAX_UNITS));

@@ -12,7 +12,7 @@ fn recovery(rule: &Rule) -> u64 {
     match rule {
         Rule::Bucket(b) => b.full.ceil(),
         Rule::Allowance { .. } => u64::MAX,
-        Rule::Fixed { period, .. } => *period,
+        Rule::Fixed { period, .. } | Rule::Log { period, .. } => *period,
         Rule::Sliding { period, .. } => 2 * period,
     }
 }
@@ -89,6 +89,7 @@ fn an_hour_back_does_not_block_for_an_hour() {
         Rule::bucket(10, SECOND, 10).unwrap(),
         Rule::fixed(10, SECOND).unwrap(),
         Rule::sliding(10, SECOND).unwrap(),
+        Rule::log(10, SECOND).unwrap(),
     ] {
         let rules = [rule];
         let mut states = RuleStates::default();

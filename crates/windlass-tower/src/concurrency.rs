@@ -1,0 +1,210 @@
+//! [`ConcurrencyLayer`]: at most N requests at once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tower_layer::Layer;
+use windlass::{Attempt, Coordinator, Lease, Permit};
+
+use crate::BoxError;
+use crate::body::{Body, Whole};
+use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
+use crate::key::{Everyone, LayerKey, OnMissingKey, RequestKey, name_in_store};
+use crate::maybe_ready::MaybeReady;
+use crate::protected::{Entered, Protected, Stage, sealed};
+use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+
+/// Bounds how many requests run at once, over all instances that share the store.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_tower::ConcurrencyLayer;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+/// # let w = windlass::connect("memory:").await?;
+/// let reports = ConcurrencyLayer::new(&w, "reports", 8).wait(Duration::from_millis(200));
+/// # Ok(()) }
+/// ```
+///
+/// A request beyond the bound gets 503 with `Retry-After`, at once or after [`wait`](ConcurrencyLayer::wait). The permit
+/// is held until the response body has ended ([`HoldUntil`]). If the lease of a permit is lost, the request is cancelled
+/// with 503, because another one may take its place. If the store cannot be reached, the request gets 503.
+///
+/// tower's `ConcurrencyLimitLayer` bounds one process, and makes callers wait in `poll_ready`.
+///
+/// # Cancel safety
+///
+/// Dropping the call or the response body releases the permit, or leaves the queue.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until a service is wrapped in it"]
+pub struct ConcurrencyLayer {
+    config: Arc<Config>,
+}
+
+#[derive(Clone)]
+struct Config {
+    coordinator: Coordinator,
+    name: String,
+    permits: u32,
+    key: LayerKey,
+    ttl: Duration,
+    wait: Option<Duration>,
+    retry_after: Duration,
+    hold: HoldUntil,
+    respond: Option<Respond>,
+}
+
+impl ConcurrencyLayer {
+    /// At most `permits` requests at once. All instances must name the same number.
+    pub fn new(w: &Coordinator, name: &str, permits: u32) -> ConcurrencyLayer {
+        ConcurrencyLayer {
+            config: Arc::new(Config {
+                coordinator: w.clone(),
+                name: name.to_owned(),
+                permits,
+                key: LayerKey::new(Everyone, OnMissingKey::Share),
+                ttl: Lease::DEFAULT_TTL,
+                wait: None,
+                retry_after: Duration::from_secs(1),
+                hold: HoldUntil::default(),
+                respond: None,
+            }),
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Config)) -> ConcurrencyLayer {
+        change(Arc::make_mut(&mut self.config));
+        self
+    }
+
+    /// Bounds each key on its own. By default all requests share one bound.
+    pub fn key(self, key: impl RequestKey) -> ConcurrencyLayer {
+        self.with(|config| config.key.set(key))
+    }
+
+    /// What happens with a request that has no key; they share one by default.
+    pub fn on_missing_key(self, policy: OnMissingKey) -> ConcurrencyLayer {
+        self.with(|config| config.key.on_missing = policy)
+    }
+
+    /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died keeps its permits.
+    pub fn ttl(self, ttl: Duration) -> ConcurrencyLayer {
+        self.with(|config| config.ttl = ttl)
+    }
+
+    /// Waits in the queue for at most this long. By default a request does not wait.
+    pub fn wait(self, wait: Duration) -> ConcurrencyLayer {
+        self.with(|config| config.wait = Some(wait))
+    }
+
+    /// The `Retry-After` of a refused request; one second by default.
+    pub fn retry_after(self, wait: Duration) -> ConcurrencyLayer {
+        self.with(|config| config.retry_after = wait)
+    }
+
+    /// How long the permit is held; until the body ends by default.
+    pub fn hold_until(self, until: HoldUntil) -> ConcurrencyLayer {
+        self.with(|config| config.hold = until)
+    }
+
+    /// Makes the response to a refused request.
+    pub fn reject_with(
+        self,
+        respond: impl Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> ConcurrencyLayer {
+        self.with(|config| config.respond = Some(Arc::new(respond)))
+    }
+}
+
+impl<S> Layer<S> for ConcurrencyLayer {
+    type Service = Protected<ConcurrencyLayer, S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Protected::new(self.clone(), inner)
+    }
+}
+
+impl Config {
+    async fn acquire(&self, key: Option<String>) -> Result<Option<Permit>, Rejection> {
+        let Some(key) = self.key.resolve(key)? else {
+            return Ok(None);
+        };
+        let name = name_in_store(&self.name, &key);
+        let semaphore = self
+            .coordinator
+            .semaphore(&name, self.permits)
+            .ttl(self.ttl);
+        let attempt = match self.wait {
+            None => semaphore.try_acquire().await,
+            Some(wait) => semaphore.acquire_within(wait).await,
+        };
+        match attempt {
+            Ok(Attempt::Acquired(permit)) => Ok(Some(permit)),
+            Ok(Attempt::Busy(_)) => Err(Rejection::new(
+                RejectionKind::TooManyConcurrent,
+                "as many requests as allowed are running",
+            )
+            .retry_after(Some(self.retry_after))),
+            Err(error) => Err(Rejection::store_error(&error)),
+        }
+    }
+}
+
+impl sealed::Sealed for ConcurrencyLayer {}
+
+impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
+    type InnerBody = B;
+    type Held = LeaseHeld<Permit>;
+
+    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<Permit>>> {
+        let config = Arc::clone(&self.config);
+        let (parts, body) = request.into_parts();
+        let key = config.key.of(&parts);
+        let request = Request::from_parts(parts, body);
+        MaybeReady::later(async move {
+            let protocol = Protocol::of(request.headers());
+            match config.acquire(key.await).await {
+                Ok(permit) => {
+                    let held = LeaseHeld {
+                        lease: permit.map(HeldLease::observed),
+                        protocol,
+                        respond: config.respond.clone(),
+                    };
+                    Entered::Serve(request, held)
+                }
+                Err(rejection) => {
+                    Entered::Answer(rejection.response(config.respond.as_ref(), protocol))
+                }
+            }
+        })
+    }
+
+    fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
+        held.poll_interrupted(cx)
+    }
+
+    fn leave<R>(
+        &self,
+        held: LeaseHeld<Permit>,
+        response: Response<R>,
+    ) -> MaybeReady<Response<Body<R>>>
+    where
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        held.leave(response, self.config.hold)
+    }
+}
+
+impl fmt::Debug for ConcurrencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConcurrencyLayer")
+            .field("name", &self.config.name)
+            .field("permits", &self.config.permits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,311 @@
+//! Keys: what a layer tells requests apart by.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::request::Parts;
+use sha2::{Digest as _, Sha256};
+
+use crate::maybe_ready::MaybeReady;
+use crate::rejection::{Rejection, RejectionKind};
+
+/// The longest key that is stored as it is; a longer one is stored as its SHA-256 digest.
+const LONGEST_READABLE: usize = 200;
+/// The key of requests that have none.
+const MISSING: &str = "(no key)";
+
+/// The key of a request: requests with the same key share a limit, or a lock.
+///
+/// Ready keys are [`ClientIp`](crate::ClientIp), [`Header`], [`Path`], `MatchedPath` (feature `axum`) and [`Everyone`].
+/// A tuple of keys is the combination. [`key_fn`] and [`async_key_fn`] make a key of a function.
+///
+/// Keys of more than 200 bytes, and keys with control characters, are stored as their SHA-256 digest.
+pub trait RequestKey: Send + Sync + 'static {
+    /// The key; `None` if the request has none: see [`OnMissingKey`].
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>>;
+}
+
+/// What happens with a request that has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnMissingKey {
+    /// All requests without a key share one: leaving a header out does not avoid the limit.
+    Share,
+    /// The request is refused with 400.
+    Reject,
+    /// The layer does nothing: the request is not limited, and not locked.
+    Skip,
+}
+
+/// The key of a layer, with the policy for requests that have none.
+#[derive(Clone)]
+pub(crate) struct LayerKey {
+    key: Arc<dyn RequestKey>,
+    pub(crate) on_missing: OnMissingKey,
+}
+
+impl LayerKey {
+    pub(crate) fn new(key: impl RequestKey, on_missing: OnMissingKey) -> LayerKey {
+        LayerKey {
+            key: Arc::new(key),
+            on_missing,
+        }
+    }
+
+    pub(crate) fn set(&mut self, key: impl RequestKey) {
+        self.key = Arc::new(key);
+    }
+
+    /// The key of a request, to be [resolved](LayerKey::resolve).
+    pub(crate) fn of(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        self.key.key(parts)
+    }
+
+    /// The key as it is stored; `None` if the layer skips the request.
+    pub(crate) fn resolve(&self, key: Option<String>) -> Result<Option<String>, Rejection> {
+        match (key, self.on_missing) {
+            (Some(key), _) => Ok(Some(stored(key))),
+            (None, OnMissingKey::Share) => Ok(Some(MISSING.to_owned())),
+            (None, OnMissingKey::Skip) => Ok(None),
+            (None, OnMissingKey::Reject) => Err(Rejection::new(
+                RejectionKind::MissingKey,
+                "the request lacks what it is told apart by",
+            )),
+        }
+    }
+}
+
+/// The name of what a key of a layer refers to in the store.
+pub(crate) fn name_in_store(layer: &str, key: &str) -> String {
+    match key {
+        "" => layer.to_owned(),
+        key => format!("{layer}/{key}"),
+    }
+}
+
+/// One key for all requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Everyone;
+
+impl RequestKey for Everyone {
+    fn key(&self, _: &Parts) -> MaybeReady<Option<String>> {
+        MaybeReady::ready(Some(String::new()))
+    }
+}
+
+/// The value of a header, such as an API key. Only a digest is stored.
+///
+/// A header that occurs more than once counts as missing. **The value is not checked**: put the layer behind the
+/// authentication, or a client avoids the limit with a new value for each request.
+#[derive(Clone, Debug)]
+pub struct Header(HeaderName);
+
+impl Header {
+    /// The header of this name.
+    pub fn new(name: HeaderName) -> Header {
+        Header(name)
+    }
+
+    /// The header of this name.
+    ///
+    /// # Panics
+    ///
+    /// If it is not a valid header name in lower case.
+    pub fn named(name: &'static str) -> Header {
+        Header(HeaderName::from_static(name))
+    }
+}
+
+impl RequestKey for Header {
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        let mut values = parts.headers.get_all(&self.0).iter();
+        let key = match (values.next(), values.next()) {
+            (Some(value), None) => Some(digest(&[value.as_bytes()])),
+            _ => None,
+        };
+        MaybeReady::ready(key)
+    }
+}
+
+/// The path of the request, without the query. A path with parameters is a key for each value of them: in axum,
+/// `MatchedPath` is mostly better.
+#[derive(Clone, Copy, Debug)]
+pub struct Path;
+
+impl RequestKey for Path {
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        MaybeReady::ready(Some(parts.uri.path().to_owned()))
+    }
+}
+
+/// The route in axum, such as `/users/{id}`.
+#[cfg(feature = "axum")]
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedPath;
+
+#[cfg(feature = "axum")]
+impl RequestKey for MatchedPath {
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        let path = parts.extensions.get::<axum::extract::MatchedPath>();
+        MaybeReady::ready(path.map(|path| path.as_str().to_owned()))
+    }
+}
+
+/// A key from a function of the request.
+///
+/// ```
+/// use windlass_tower::key_fn;
+///
+/// let tenant = key_fn(|parts| parts.uri.host().map(str::to_owned));
+/// ```
+pub fn key_fn<F>(function: F) -> KeyFn<F>
+where
+    F: Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+{
+    KeyFn(function)
+}
+
+/// A key from an async function of the request. The future must not borrow from the request: take what it needs
+/// before `async move`.
+///
+/// ```
+/// use windlass_tower::async_key_fn;
+///
+/// # async fn account_of(token: String) -> Option<String> { Some(token) }
+/// let account = async_key_fn(|parts| {
+///     let token = parts.headers.get("authorization");
+///     let token = token.and_then(|token| token.to_str().ok()).map(str::to_owned);
+///     async move { account_of(token?).await }
+/// });
+/// ```
+pub fn async_key_fn<F, Fut>(function: F) -> AsyncKeyFn<F>
+where
+    F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Option<String>> + Send + 'static,
+{
+    AsyncKeyFn(function)
+}
+
+/// See [`key_fn`].
+#[derive(Clone, Copy)]
+pub struct KeyFn<F>(F);
+
+/// See [`async_key_fn`].
+#[derive(Clone, Copy)]
+pub struct AsyncKeyFn<F>(F);
+
+impl<F> RequestKey for KeyFn<F>
+where
+    F: Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+{
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        MaybeReady::ready((self.0)(parts))
+    }
+}
+
+impl<F, Fut> RequestKey for AsyncKeyFn<F>
+where
+    F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Option<String>> + Send + 'static,
+{
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        MaybeReady::later((self.0)(parts))
+    }
+}
+
+impl<F> fmt::Debug for KeyFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyFn")
+    }
+}
+
+impl<F> fmt::Debug for AsyncKeyFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AsyncKeyFn")
+    }
+}
+
+impl<A: RequestKey, B: RequestKey> RequestKey for (A, B) {
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        combined(self.0.key(parts), self.1.key(parts))
+    }
+}
+
+impl<A: RequestKey, B: RequestKey, C: RequestKey> RequestKey for (A, B, C) {
+    fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
+        let first = combined(self.0.key(parts), self.1.key(parts));
+        combined(first, self.2.key(parts))
+    }
+}
+
+/// Both keys, joined so that different pairs never give the same key.
+fn combined(
+    a: MaybeReady<Option<String>>,
+    b: MaybeReady<Option<String>>,
+) -> MaybeReady<Option<String>> {
+    fn join(a: Option<String>, b: Option<String>) -> Option<String> {
+        let (mut a, b) = (a?, b?);
+        if a.contains(['|', '\\']) {
+            a = a.replace('\\', "\\\\").replace('|', "\\|");
+        }
+        a.push('|');
+        a.push_str(&b);
+        Some(a)
+    }
+    match (a, b) {
+        (MaybeReady::Ready(Some(a)), MaybeReady::Ready(Some(b))) => MaybeReady::ready(join(a, b)),
+        (a, b) => MaybeReady::later(async move { join(a.await, b.await) }),
+    }
+}
+
+/// The key as it is stored: readable if that is possible.
+fn stored(key: String) -> String {
+    if key.len() <= LONGEST_READABLE && !key.chars().any(char::is_control) {
+        return key;
+    }
+    digest(&[key.as_bytes()])
+}
+
+/// The SHA-256 digest of some texts, in a form in which they cannot be confused.
+pub(crate) fn digest(texts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    let mut hex = String::with_capacity(64);
+    for byte in hash.finalize() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn joined(a: &str, b: &str) -> Option<String> {
+        let [a, b] = [a, b].map(|key| MaybeReady::ready(Some(key.to_owned())));
+        combined(a, b).await
+    }
+
+    #[tokio::test]
+    async fn different_combinations_have_different_keys() {
+        let mut seen = std::collections::HashSet::new();
+        let parts = ["", "a", "|", "\\", "a|", "|a", "\\|", "a\\"];
+        for a in parts {
+            for b in parts {
+                assert!(seen.insert(joined(a, b).await.unwrap()), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn unreadable_keys_are_stored_as_a_digest() {
+        assert_eq!(stored("203.0.113.7".to_owned()), "203.0.113.7");
+        assert_eq!(stored("x".repeat(8_192)).len(), 64);
+        assert_eq!(stored("a\nb".to_owned()).len(), 64);
+    }
+}

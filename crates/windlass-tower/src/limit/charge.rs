@@ -1,0 +1,96 @@
+//! Charging after the response: for what is known only then.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use windlass::{ErrorKind, Limiter, Result};
+
+use super::plan::Plan;
+use crate::body::{AtEnd, Finishing};
+
+/// The most that one response is charged, as a multiple of the limit.
+const MOST_LIMITS: u64 = 16;
+/// Longer than any debt can take to be refilled.
+const ANY_WAIT: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// What a handler charges for a request, as an extension of its response, beside the cost that was taken before. The
+/// innermost [`LimitLayer`](crate::LimitLayer) takes it.
+///
+/// ```
+/// use axum::Extension;
+/// use windlass_tower::Charge;
+///
+/// async fn search() -> (Extension<Charge>, &'static str) {
+///     (Extension(Charge(25)), "25 rows")
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge(pub u64);
+
+pub(super) type ByStatus = Arc<dyn Fn(StatusCode) -> u64 + Send + Sync>;
+
+/// Charges in the background: the response does not wait for it, and a client that is gone does not prevent it.
+pub(super) fn in_background(plan: &Arc<Plan>, key: &str, units: u64) {
+    if units == 0 {
+        return;
+    }
+    // Without a runtime nothing can be sent.
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    let (plan, key) = (Arc::clone(plan), key.to_owned());
+    runtime.spawn(async move {
+        let most = plan.policies.lowest_limit();
+        let charged = charge(&plan.limiter, &key, units, most).await;
+        if let Err(error) = charged {
+            tracing::warn!(%error, units, "a request could not be charged after its response");
+        }
+    });
+}
+
+/// Takes units that were used already. A token bucket goes into debt, which is refilled before the next request is
+/// let through; a window has no debt, and is emptied.
+async fn charge(limiter: &Limiter, key: &str, units: u64, most: u64) -> Result<()> {
+    let mut left = units.min(most.saturating_mul(MOST_LIMITS));
+    while left > 0 {
+        let chunk = left.min(most);
+        match limiter.reserve(key, chunk, ANY_WAIT).await {
+            Ok(_) => left -= chunk,
+            Err(e) if e.kind() == ErrorKind::InvalidInput => {
+                let decision = limiter.check_n(key, chunk).await?;
+                if decision.is_allowed() {
+                    left -= chunk;
+                } else {
+                    return limiter.check_n(key, decision.remaining()).await.map(drop);
+                }
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Charges for the bytes of a body when it ends, or is dropped.
+pub(super) struct ChargeBytes {
+    pub(super) plan: Arc<Plan>,
+    pub(super) key: String,
+    pub(super) bytes_per_unit: u64,
+    pub(super) sent: u64,
+}
+
+impl AtEnd for ChargeBytes {
+    fn sent(&mut self, bytes: usize) {
+        self.sent = self.sent.saturating_add(bytes as u64);
+    }
+
+    fn finish(self: Box<Self>) -> Option<Finishing> {
+        None
+    }
+}
+
+impl Drop for ChargeBytes {
+    fn drop(&mut self) {
+        let units = self.sent.div_ceil(self.bytes_per_unit);
+        in_background(&self.plan, &self.key, units);
+    }
+}

@@ -1,0 +1,271 @@
+//! [`LockLayer`]: one request at a time for each key.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
+use windlass::{Attempt, Coordinator, Fence, Lease, LockGuard};
+
+use crate::BoxError;
+use crate::body::{Body, Whole};
+use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
+use crate::key::{LayerKey, OnMissingKey, RequestKey, name_in_store};
+use crate::maybe_ready::MaybeReady;
+use crate::protected::{Entered, Protected, Stage, sealed};
+use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+
+/// Lets one request at a time act on a key, over all instances that share the store.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_tower::{LockLayer, Path};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+/// # let w = windlass::connect("memory:").await?;
+/// let one_at_a_time = LockLayer::new(&w, "orders", Path).wait(Duration::from_secs(2));
+/// # Ok(()) }
+/// ```
+///
+/// The handler gets the request extension [`RequestLock`], with the fencing token to send along with every write.
+///
+/// A request that finds the lock busy gets 409 at once, or after [`wait`](LockLayer::wait). The lock is held until the
+/// response body has ended ([`HoldUntil`]). If the lease is lost, the request is [cancelled](OnLoss). A request
+/// [without a key](OnMissingKey) gets 400. If the store cannot be reached, the request gets 503.
+///
+/// # Cancel safety
+///
+/// Dropping the call or the response body releases the lock, or leaves the queue.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until a service is wrapped in it"]
+pub struct LockLayer {
+    config: Arc<Config>,
+}
+
+#[derive(Clone)]
+struct Config {
+    coordinator: Coordinator,
+    name: String,
+    key: LayerKey,
+    ttl: Duration,
+    wait: Option<Duration>,
+    busy: BusyStatus,
+    hold: HoldUntil,
+    on_loss: OnLoss,
+    respond: Option<Respond>,
+}
+
+/// The status of a request that finds the lock busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BusyStatus {
+    /// 409 Conflict.
+    #[default]
+    Conflict,
+    /// 423 Locked.
+    Locked,
+}
+
+/// What happens with a request whose lease is lost: the lock may be granted to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnLoss {
+    /// The handler is dropped at its next await, and the request gets 503; a response body that is being sent ends with
+    /// an error.
+    #[default]
+    Cancel,
+    /// The handler continues. [`RequestLock`] tells it.
+    Mark,
+}
+
+/// The lock of a request, as an extension.
+#[derive(Clone, Debug)]
+pub struct RequestLock {
+    fence: Fence,
+    lost: CancellationToken,
+}
+
+impl RequestLock {
+    /// The fencing token: send it to the protected resource with every write.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Whether the lock was lost or released.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+
+    /// Resolves when the lock is lost or released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+}
+
+impl LockLayer {
+    /// Locks `NAME/KEY`.
+    pub fn new(w: &Coordinator, name: &str, key: impl RequestKey) -> LockLayer {
+        LockLayer {
+            config: Arc::new(Config {
+                coordinator: w.clone(),
+                name: name.to_owned(),
+                key: LayerKey::new(key, OnMissingKey::Reject),
+                ttl: Lease::DEFAULT_TTL,
+                wait: None,
+                busy: BusyStatus::default(),
+                hold: HoldUntil::default(),
+                on_loss: OnLoss::default(),
+                respond: None,
+            }),
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Config)) -> LockLayer {
+        change(Arc::make_mut(&mut self.config));
+        self
+    }
+
+    /// What happens with a request that has no key; it is refused by default.
+    pub fn on_missing_key(self, policy: OnMissingKey) -> LockLayer {
+        self.with(|config| config.key.on_missing = policy)
+    }
+
+    /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died blocks others.
+    pub fn ttl(self, ttl: Duration) -> LockLayer {
+        self.with(|config| config.ttl = ttl)
+    }
+
+    /// Waits in the queue for at most this long. By default a request does not wait.
+    pub fn wait(self, wait: Duration) -> LockLayer {
+        self.with(|config| config.wait = Some(wait))
+    }
+
+    /// The status of a request that finds the lock busy; 409 by default.
+    pub fn busy_status(self, status: BusyStatus) -> LockLayer {
+        self.with(|config| config.busy = status)
+    }
+
+    /// How long the lock is held; until the body ends by default.
+    pub fn hold_until(self, until: HoldUntil) -> LockLayer {
+        self.with(|config| config.hold = until)
+    }
+
+    /// What happens when the lease is lost; the request is cancelled by default.
+    pub fn on_loss(self, policy: OnLoss) -> LockLayer {
+        self.with(|config| config.on_loss = policy)
+    }
+
+    /// Makes the response to a refused request.
+    pub fn reject_with(
+        self,
+        respond: impl Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> LockLayer {
+        self.with(|config| config.respond = Some(Arc::new(respond)))
+    }
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = Protected<LockLayer, S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Protected::new(self.clone(), inner)
+    }
+}
+
+impl Config {
+    async fn acquire(&self, key: Option<String>) -> Result<Option<LockGuard>, Rejection> {
+        let Some(key) = self.key.resolve(key)? else {
+            return Ok(None);
+        };
+        let name = name_in_store(&self.name, &key);
+        let lock = self.coordinator.lock(&name).ttl(self.ttl);
+        let attempt = match self.wait {
+            None => lock.try_acquire().await,
+            Some(wait) => lock.acquire_within(wait).await,
+        };
+        match attempt {
+            Ok(Attempt::Acquired(guard)) => Ok(Some(guard)),
+            Ok(Attempt::Busy(_)) => {
+                let detail = "another request holds the lock";
+                Err(
+                    Rejection::new(RejectionKind::LockBusy, detail).status(match self.busy {
+                        BusyStatus::Conflict => StatusCode::CONFLICT,
+                        BusyStatus::Locked => StatusCode::LOCKED,
+                    }),
+                )
+            }
+            Err(error) => Err(Rejection::store_error(&error)),
+        }
+    }
+}
+
+impl sealed::Sealed for LockLayer {}
+
+impl<B: Send + 'static> Stage<B> for LockLayer {
+    type InnerBody = B;
+    type Held = LeaseHeld<LockGuard>;
+
+    fn enter(&self, mut request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<LockGuard>>> {
+        let config = Arc::clone(&self.config);
+        let (parts, body) = request.into_parts();
+        let key = config.key.of(&parts);
+        request = Request::from_parts(parts, body);
+        MaybeReady::later(async move {
+            let protocol = Protocol::of(request.headers());
+            let guard = match config.acquire(key.await).await {
+                Ok(guard) => guard,
+                Err(rejection) => {
+                    return Entered::Answer(rejection.response(config.respond.as_ref(), protocol));
+                }
+            };
+            if let Some(guard) = &guard {
+                request.extensions_mut().insert(RequestLock {
+                    fence: guard.fence(),
+                    lost: guard.lost_token(),
+                });
+            }
+            let held = |guard| match config.on_loss {
+                OnLoss::Cancel => HeldLease::observed(guard),
+                OnLoss::Mark => HeldLease::new(guard),
+            };
+            let held = LeaseHeld {
+                lease: guard.map(held),
+                protocol,
+                respond: config.respond.clone(),
+            };
+            Entered::Serve(request, held)
+        })
+    }
+
+    fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
+        held.poll_interrupted(cx)
+    }
+
+    fn leave<R>(
+        &self,
+        held: LeaseHeld<LockGuard>,
+        response: Response<R>,
+    ) -> MaybeReady<Response<Body<R>>>
+    where
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        held.leave(response, self.config.hold)
+    }
+}
+
+impl fmt::Debug for LockLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer")
+            .field("name", &self.config.name)
+            .finish_non_exhaustive()
+    }
+}
