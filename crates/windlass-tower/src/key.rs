@@ -262,7 +262,9 @@ fn combined(
 
 /// The key as it is stored: readable if that is possible.
 fn stored(key: String) -> String {
-    if key.len() <= LONGEST_READABLE && !key.chars().any(char::is_control) {
+    let is_printable = |byte| matches!(byte, b' '..=b'~');
+    let is_readable = key.bytes().all(is_printable) || !key.chars().any(char::is_control);
+    if key.len() <= LONGEST_READABLE && is_readable {
         return key;
     }
     digest(&[key.as_bytes()])
