@@ -79,7 +79,12 @@ async fn main() -> Result<()> {
 }
 
 /// Measures all contenders in turns.
-async fn compare(args: &PeersArgs, url: &str, workload: PeerWorkload, tasks: u32) -> Result<Vec<PeerRow>> {
+async fn compare(
+    args: &PeersArgs,
+    url: &str,
+    workload: PeerWorkload,
+    tasks: u32,
+) -> Result<Vec<PeerRow>> {
     let ours = Windlass::connect(url).await?;
     let rslock = Rslock::connect(url);
     let bare = Bare::connect(url).await?;

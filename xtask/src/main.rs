@@ -179,10 +179,11 @@ fn lint() -> Result<(), String> {
     for (command, args) in steps {
         cargo(command, args, &strict)?;
     }
-    // Each store alone, and none.
+    // Each feature alone, and none. Tests have metrics, so this is also the check without them.
     for features in [
         "",
         "file",
+        "metrics",
         "redis",
         "redlock",
         "etcd",
@@ -195,5 +196,15 @@ fn lint() -> Result<(), String> {
     // The command line without `bench` and `demo`.
     let alone = ["-p", "windlass-cli", "--no-default-features"];
     cargo("check", &alone, &[])?;
-    Ok(())
+    // An example with dependencies of its own, which the documentation shows.
+    let manifest = "examples/opentelemetry/Cargo.toml";
+    let target = servers::target().display().to_string();
+    let example = [
+        "--locked",
+        "--manifest-path",
+        manifest,
+        "--target-dir",
+        &target,
+    ];
+    cargo("check", &example, &[])
 }

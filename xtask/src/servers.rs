@@ -37,6 +37,10 @@ const DEBIAN: &[Packaged] = &[
         package: "chromium",
     },
     Packaged {
+        program: "promtool",
+        package: "prometheus",
+    },
+    Packaged {
         program: "faketime",
         package: "faketime",
     },

@@ -72,6 +72,10 @@ async fn main() -> windlass::Result<()> {
     println!("windlass memory:    {us:>12.0} checks/s");
     println!("windlass, leased:   {lent:>12.0} checks/s");
     println!("governor, keyed:    {them:>12.0} checks/s");
-    println!("ratio, memory: {:.2}; leased: {:.2}", us / them, lent / them);
+    println!(
+        "ratio, memory: {:.2}; leased: {:.2}",
+        us / them,
+        lent / them
+    );
     Ok(())
 }

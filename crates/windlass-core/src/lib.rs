@@ -69,6 +69,7 @@
 pub mod bloom;
 mod clock;
 pub mod clock_skew;
+pub mod connections;
 pub mod decision;
 pub mod error;
 mod fence;

@@ -28,6 +28,7 @@ use super::proto::{
     EtcdResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnResponse,
 };
 use super::txn::{Txn, TxnReply};
+use windlass_core::connections::{connected, connection_failed};
 use windlass_core::error::{ErrorKind, Result};
 
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -83,12 +84,18 @@ impl EtcdConnection {
             match self.connector.connect(host).await {
                 Ok(mut member) => {
                     member.generation = *self.generation.borrow() + 1;
+                    connected("etcd", member.generation > 1);
                     self.state().member = Some(member.clone());
                     self.generation.send_replace(member.generation);
                     return Ok(member);
                 }
-                Err(e) if e.kind() == ErrorKind::AccessDenied => return Err(e),
-                Err(e) => failures.push(format!("{}: {}", self.hosts()[host], e.reason())),
+                Err(e) => {
+                    connection_failed("etcd");
+                    if e.kind() == ErrorKind::AccessDenied {
+                        return Err(e);
+                    }
+                    failures.push(format!("{}: {}", self.hosts()[host], e.reason()));
+                }
             }
             self.state().host = self.host_after(host);
         }

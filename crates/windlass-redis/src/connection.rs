@@ -28,6 +28,7 @@ use super::keys::Keys;
 use super::master_epoch::{CheckedSlots, MasterEpoch};
 use super::replica_ack::ReplicaAcks;
 use super::sentinel::{self, FailoverNotices, NamedMaster, Sentinels};
+use windlass_core::connections::{connected, connection_failed};
 use windlass_core::store::GrantListener;
 use windlass_core::store::notification::SubscriberRegistry;
 
@@ -316,7 +317,8 @@ impl Connection {
                 number,
             });
         self.failover_notices.clear();
-        let (mut connection, handshake) = self.connector.connect(&config).await?;
+        let reply = self.connector.connect(&config).await;
+        let (mut connection, handshake) = reply.inspect_err(|_| connection_failed("redis"))?;
         if self.purpose != Purpose::CommandsOnly {
             let channels = self.subscribers.channels();
             let own = (self.purpose == Purpose::WakeUps).then_some(&*self.wake_channel);
@@ -340,7 +342,8 @@ impl Connection {
             named_master: handshake.named_master,
         };
         *current = Some(live.clone());
-        self.adopted.store(number, Ordering::Release);
+        let last = self.adopted.swap(number, Ordering::AcqRel);
+        connected("redis", last > 0);
         Ok(Some(live))
     }
 

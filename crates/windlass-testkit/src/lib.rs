@@ -4,6 +4,7 @@
 //! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
 //! * [`EtcdCluster`] starts a real etcd with one member or several.
 //! * [`RedisReplicated`] and [`RedisCluster`] start Redis with sentinels, and a Redis Cluster.
+//! * [`PrometheusServer`] starts a real Prometheus that scrapes a program.
 //! * [`RedlockNodes`] starts several independent Redis servers for a quorum.
 //! * [`FaultProxy`] is a TCP proxy whose faults tests switch: it delays, holds back, swallows and
 //!   resets.
@@ -50,7 +51,8 @@ pub use proxy::{Direction, FaultProxy};
 pub use recovery::LockClients;
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
-    ClientCertificates, Flavor, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,
-    RedlockNodes, SequenceZooKeeper, SlotMove, TlsZooKeeper, ZOOKEEPER_TICK, ZooKeeperServers,
+    ClientCertificates, Flavor, PrometheusServer, RedisCluster, RedisReplicated, RedisServer,
+    RedisServerBuilder, RedlockNodes, SequenceZooKeeper, SlotMove, TlsZooKeeper, ZOOKEEPER_TICK,
+    ZooKeeperServers,
 };
 pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};

@@ -289,8 +289,9 @@ fn combined(
 
 /// The key as it is stored: readable if that is possible. A readable key does not begin as [`MISSING`] and [`DIGEST`] do.
 fn stored(key: String) -> String {
-    let is_short = key.len() <= LONGEST_READABLE;
-    if is_short && !key.starts_with('(') && !key.chars().any(char::is_control) {
+    let is_printable = |byte| matches!(byte, b' '..=b'~');
+    let is_readable = key.bytes().all(is_printable) || !key.chars().any(char::is_control);
+    if key.len() <= LONGEST_READABLE && is_readable && !key.starts_with('(') {
         return key;
     }
     format!("{DIGEST}{}", digest(&[key.as_bytes()]))

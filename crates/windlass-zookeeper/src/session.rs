@@ -19,6 +19,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, SessionState}
 use super::address::EnsembleAddress;
 use super::connector;
 use super::errors::{from_client, is_connection_loss};
+use windlass_core::connections::{connected, connection_failed};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::GrantListener;
 
@@ -90,7 +91,9 @@ impl Session {
             .with_session_timeout(timeout)
             .with_connection_timeout(longest_silence(timeout))
             .with_fail_eagerly();
-        let client = connector::connect(address, connector, timeout, call_timeout).await?;
+        let client = connector::connect(address, connector, timeout, call_timeout).await;
+        let client = client.inspect_err(|_| connection_failed("zookeeper"))?;
+        connected("zookeeper", false);
         let client = client.chroot(address.chroot.clone()).map_err(|_| {
             let message = format!("{:?} is not a path of nodes", address.chroot);
             Error::invalid("connect", message)
@@ -285,8 +288,10 @@ impl Session {
         tokio::spawn(async move {
             loop {
                 let state = watcher.changed().await;
-                if state == SessionState::Disconnected {
-                    continue;
+                match state {
+                    SessionState::Disconnected => continue,
+                    SessionState::SyncConnected => connected("zookeeper", true),
+                    _ => {}
                 }
                 let Some(listener) = listener.upgrade() else {
                     return;

@@ -8,6 +8,7 @@ use crate::lease::{
     AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, RequestOptions, WaitPolicy,
     acquire, await_replicas,
 };
+use crate::telemetry::Acquisition;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, Occupancy, Released, Renewed, Share};
@@ -28,7 +29,21 @@ pub(crate) struct Acquirer<'a> {
 impl Acquirer<'_> {
     /// Acquires, waiting as the policy allows.
     pub(crate) async fn attempt(&self, wait: WaitPolicy) -> Result<AcquireOutcome> {
+        let keeper = self.coordinator.keeper();
+        let (telemetry, clock) = (keeper.telemetry(), keeper.clock());
+        let acquisition = telemetry.acquisition(self.kind, self.name, clock);
+        let outcome = self.attempt_recorded(wait, &acquisition).await;
+        acquisition.finish(telemetry, &outcome, wait, clock);
+        outcome
+    }
+
+    async fn attempt_recorded(
+        &self,
+        wait: WaitPolicy,
+        acquisition: &Acquisition,
+    ) -> Result<AcquireOutcome> {
         let params = AcquireParams {
+            acquisition,
             keeper: self.coordinator.keeper(),
             store: self.coordinator.claims(),
             kind: self.kind,
@@ -120,7 +135,9 @@ impl Acquirer<'_> {
         claim.mark_answered();
         match renewed {
             Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true) => {
-                Ok((Lease::new(cancel_guard), holder.weight))
+                let lease = Lease::new(cancel_guard);
+                keeper.telemetry().hold(&lease, self.name);
+                Ok((lease, holder.weight))
             }
             Renewed::Held { .. } => Err(not_held()),
             _ => {

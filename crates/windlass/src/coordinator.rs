@@ -18,6 +18,7 @@ use crate::locks::Locks;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::store_url::StoreUrl;
+use crate::telemetry::{MetricOptions, Telemetry};
 use windlass_core::error::{Error, Result};
 use windlass_core::memory::{Memory, MemoryStore};
 use windlass_core::name::Name;
@@ -66,6 +67,7 @@ pub struct Options {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) drift: Option<f64>,
     pub(crate) clock: Clock,
+    pub(crate) metrics: MetricOptions,
 }
 
 impl Options {
@@ -80,6 +82,7 @@ impl Options {
             replicas: None,
             drift: None,
             clock: Clock::system(),
+            metrics: MetricOptions::default(),
         }
     }
 
@@ -144,6 +147,39 @@ impl Options {
     /// Uses another clock, for tests on `memory:`.
     pub fn clock(mut self, clock: Clock) -> Options {
         self.clock = clock;
+        self
+    }
+
+    /// Whether this connection records metrics; true by default. An exporter must be installed before connecting.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, on: bool) -> Options {
+        self.metrics.off = !on;
+        self
+    }
+
+    /// Gives metrics of locks and other leases a label `name`: what `label` returns for the name, without the
+    /// namespace. By default there is none.
+    ///
+    /// Each label is a series of its own, in this process and in the monitoring system, so their number is bounded:
+    /// once a connection has used `max` labels, all further ones become `other`. Return a prefix, not a name with an
+    /// identifier in it. Keys of limiters and of idempotent executions are never labels.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+    /// let options = windlass::Options::new()
+    ///     .metric_name_label(20, |name| name.split('/').next().unwrap_or_default());
+    /// let w = options.connect("memory:").await?;
+    /// let guard = w.lock("invoice/42").acquire().await?; // name="invoice"
+    /// # drop(guard); Ok(()) }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metric_name_label(
+        mut self,
+        max: usize,
+        label: impl Fn(&str) -> &str + Send + Sync + 'static,
+    ) -> Options {
+        let label = std::sync::Arc::new(label);
+        self.metrics.names = Some(crate::telemetry::NameLabels { max, label });
         self
     }
 
@@ -242,7 +278,10 @@ impl Options {
                 ));
             }
         };
-        keeper.set_drift(drift.or_else(|| backend.drift()).unwrap_or_default());
+        keeper.store_opened(
+            drift.or_else(|| backend.drift()).unwrap_or_default(),
+            Telemetry::new(backend.capabilities().kind, &self.metrics),
+        );
         Ok(Coordinator {
             inner: Arc::new(CoordinatorInner {
                 claims: backend.claims(),

@@ -18,6 +18,10 @@ mod fencing {}
 #[doc = include_str!("../../../docs/migration.md")]
 mod migration {}
 
+#[cfg(feature = "metrics")]
+#[doc = include_str!("../../../docs/monitor-windlass.md")]
+mod monitor_windlass {}
+
 #[doc = include_str!("../../../docs/once.md")]
 mod once {}
 

@@ -51,6 +51,7 @@
 //! | `etcd` | `etcd://`, with TLS | |
 //! | `zookeeper` | `zookeeper://` | |
 //! | `zookeeper-tls` | `zookeeper+tls://` | |
+//! | `metrics` | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter | |
 //! | `serde` | `Serialize` and `Deserialize` for [`Fence`], [`Owner`], [`Decision`], states and events | |
 //!
 //! `memory:` is always available.
@@ -77,6 +78,7 @@ mod rwlock;
 mod seen;
 mod semaphore;
 mod store_url;
+mod telemetry;
 mod topic;
 mod wait;
 
@@ -101,6 +103,8 @@ pub use permissions::{
 pub use rwlock::{ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
 pub use seen::Seen;
 pub use semaphore::{Permit, Semaphore};
+#[cfg(feature = "metrics")]
+pub use telemetry::SECONDS_BUCKETS;
 pub use topic::{Event, Overflow, Subscription, Topic};
 pub use windlass_core::bloom::{BloomKey, BloomKind, Plan as BloomPlan, Shape as BloomShape};
 pub use windlass_core::decision::{Basis, Decision};

@@ -17,6 +17,7 @@ use crate::lease::{
     await_replicas, note_option, request_options,
 };
 use crate::lock::Attempt;
+use crate::telemetry::{Acquisition, Outcome};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::store::{Kind, Released, Share};
@@ -78,14 +79,19 @@ impl Locks {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn try_acquire(&self) -> Result<Attempt<LocksGuard>> {
-        match self.at_once().await? {
-            None => self.in_order(WaitPolicy::None).await,
+        let acquisitions = self.acquisitions();
+        match self.at_once().await {
+            Ok(None) => {}
             // With an explicit owner, the caller may hold some of them already.
-            Some(Attempt::Busy(_)) if self.request.owner.is_some() => {
-                self.in_order(WaitPolicy::None).await
+            Ok(Some(Attempt::Busy(_))) if self.request.owner.is_some() => {}
+            decided => {
+                self.record(acquisitions, &decided, WaitPolicy::None);
+                return decided.map(|decided| decided.expect("it was decided"));
             }
-            Some(attempt) => Ok(attempt),
         }
+        // Each of them is recorded on its own.
+        acquisitions.into_iter().for_each(Acquisition::discard);
+        self.in_order(WaitPolicy::None).await
     }
 
     /// Waits until all are granted.
@@ -124,14 +130,50 @@ impl Locks {
     }
 
     async fn acquire_with(&self, wait: WaitPolicy) -> Result<Attempt<LocksGuard>> {
+        let acquisitions = self.acquisitions();
         match self.at_once().await {
             Ok(None | Some(Attempt::Busy(_))) => {}
-            Ok(Some(acquired)) => return Ok(acquired),
             // One by one, each is retried as the request says.
             Err(e) if e.is_retryable() => {}
-            Err(e) => return Err(e),
+            decided => {
+                self.record(acquisitions, &decided, wait);
+                return decided.map(|decided| decided.expect("it was decided"));
+            }
         }
+        // Each of them is recorded on its own.
+        acquisitions.into_iter().for_each(Acquisition::discard);
         self.in_order(wait).await
+    }
+
+    fn acquisitions(&self) -> Vec<Acquisition> {
+        let keeper = self.coordinator.keeper();
+        let begin = |name: &String| {
+            let telemetry = keeper.telemetry();
+            telemetry.acquisition(Kind::Lock, name, keeper.clock())
+        };
+        self.names.iter().map(begin).collect()
+    }
+
+    /// Records the decision about all names.
+    fn record(
+        &self,
+        acquisitions: Vec<Acquisition>,
+        decided: &Result<Option<Attempt<LocksGuard>>>,
+        wait: WaitPolicy,
+    ) {
+        let keeper = self.coordinator.keeper();
+        let (telemetry, clock) = (keeper.telemetry(), keeper.clock());
+        let outcome = match decided {
+            Ok(Some(Attempt::Acquired(guard))) => {
+                let granted = acquisitions.into_iter().zip(&guard.leases);
+                return granted.for_each(|(one, (_, lease))| one.granted(telemetry, lease));
+            }
+            Ok(_) => Outcome::busy(wait),
+            Err(_) => Outcome::Error,
+        };
+        for acquisition in acquisitions {
+            acquisition.ended(outcome, clock);
+        }
     }
 
     /// Acquires one after the other, in the order of their names.

@@ -14,6 +14,7 @@ use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{AcquireOutcome, Fence, RequestOptions, RetryPolicy, WaitPolicy};
 use crate::lock::LockGuard;
+use crate::telemetry::OnceRecord;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, OnceFinish, OnceStart, OnceStore, Share};
@@ -246,6 +247,31 @@ impl Once {
     }
 
     async fn attempt(&self, wait: WaitPolicy) -> Result<Begun> {
+        // Dropped with the outcome that was set last.
+        let mut record = self.coordinator.keeper().telemetry().once();
+        match self.attempt_unrecorded(wait).await {
+            Ok(Attempted::Mine(name, lock)) => Ok(Begun::Mine(OnceGuard {
+                once: Box::new(self.clone()),
+                name,
+                lock,
+                record,
+            })),
+            Ok(Attempted::Again(finished)) => {
+                record.outcome("replayed");
+                Ok(Begun::Again(finished))
+            }
+            Ok(Attempted::Busy(holder)) => {
+                record.outcome("busy");
+                Ok(Begun::Busy(holder))
+            }
+            Err(e) => {
+                record.failed(&e);
+                Err(e)
+            }
+        }
+    }
+
+    async fn attempt_unrecorded(&self, wait: WaitPolicy) -> Result<Attempted> {
         let operation = "begin";
         let name = self.full_name(operation)?;
         // A finished key is the common case of a repeat, and needs no lease.
@@ -255,7 +281,7 @@ impl Once {
             other_payload = record.payload != self.payload;
             match record.result {
                 Some(_) if other_payload => return Err(self.other_payload()),
-                Some(result) => return Ok(Begun::Again(unpack(result))),
+                Some(result) => return Ok(Attempted::Again(unpack(result))),
                 None => {}
             }
         }
@@ -276,7 +302,7 @@ impl Once {
         let lock = match acquirer.attempt(wait).await? {
             AcquireOutcome::Held(lease) => LockGuard::new(lease),
             AcquireOutcome::Busy(_) if other_payload => return Err(self.other_payload()),
-            AcquireOutcome::Busy(holder) => return Ok(Begun::Busy(holder)),
+            AcquireOutcome::Busy(holder) => return Ok(Attempted::Busy(holder)),
         };
         let reply = self.store.start(
             name.clone(),
@@ -285,15 +311,11 @@ impl Once {
             self.retention.max(SHORTEST_START_RETENTION),
         );
         match self.coordinator.call(operation, &self.key, reply).await? {
-            OnceStart::Go => Ok(Begun::Mine(OnceGuard {
-                once: self.clone(),
-                name,
-                lock,
-            })),
+            OnceStart::Go => Ok(Attempted::Mine(name, lock)),
             OnceStart::Done(result) => {
                 // No work ran under it, so it does not matter whether it was still held.
                 let _ = lock.release().await?;
-                Ok(Begun::Again(unpack(result)))
+                Ok(Attempted::Again(unpack(result)))
             }
             OnceStart::OtherPayload => Err(self.other_payload()),
             OnceStart::Stale => Err(self.lost()),
@@ -348,9 +370,18 @@ impl Once {
 #[derive(Debug)]
 #[must_use = "dropping the guard lets others run the work"]
 pub struct OnceGuard {
-    once: Once,
+    /// Boxed, to keep [`Begun`] small.
+    once: Box<Once>,
     name: Name,
     lock: LockGuard,
+    record: OnceRecord,
+}
+
+/// [`Begun`], before the guard exists.
+enum Attempted {
+    Mine(Name, LockGuard),
+    Again(Finished),
+    Busy(Option<Holder>),
 }
 
 impl OnceGuard {
@@ -391,14 +422,15 @@ impl OnceGuard {
     }
 
     /// Forgets that the work began: the next caller starts again, with any payload.
-    pub async fn forget(self) -> Result<()> {
+    pub async fn forget(mut self) -> Result<()> {
         let (key, fence) = (&self.once.key, self.lock.fence());
         let reply = self.once.store.forget(self.name.clone(), Some(fence));
         self.once.coordinator.call("forget", key, reply).await?;
+        self.record.outcome("forgotten");
         self.lock.release().await.map(drop)
     }
 
-    async fn store_result(self, mark: u8, result: &[u8]) -> Result<Finished> {
+    async fn store_result(mut self, mark: u8, result: &[u8]) -> Result<Finished> {
         let once = &self.once;
         if result.len() > Once::MAX_RESULT_BYTES {
             let message = format!("a result of {} bytes exceeds 16 MiB", result.len());
@@ -427,9 +459,19 @@ impl OnceGuard {
             }
         };
         let finished = match reply {
-            OnceFinish::Stored => unpack(packed),
-            OnceFinish::Done(other) => unpack(other),
-            OnceFinish::Stale => return Err(once.lost()),
+            OnceFinish::Stored => {
+                let outcome = if mark == b'+' { "done" } else { "failed" };
+                self.record.outcome(outcome);
+                unpack(packed)
+            }
+            OnceFinish::Done(other) => {
+                self.record.outcome("replayed");
+                unpack(other)
+            }
+            OnceFinish::Stale => {
+                self.record.outcome("lost");
+                return Err(once.lost());
+            }
         };
         // The result is stored: it does not matter whether the lease was still held.
         let _ = self.lock.release().await;
@@ -437,7 +479,8 @@ impl OnceGuard {
     }
 
     /// The work is done and its result is lost: keeps others from running it for the rest of the TTL.
-    fn give_up(self, cause: Error) -> Error {
+    fn give_up(mut self, cause: Error) -> Error {
+        self.record.outcome("error");
         let once = self.once;
         let kind = cause.kind();
         let held = self.lock.abandon();

@@ -208,7 +208,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a renewal by a former holder is an immediate loss",
         file: "windlass/src/lease/renewal_loop.rs",
-        from: "                claim.mark_lost(&mut state);\n                return;",
+        from: "                claim.mark_lost(state, Loss::Gone);\n                return;",
         to: "                return;",
         caught_by: &[
             "-p",

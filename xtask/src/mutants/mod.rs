@@ -8,6 +8,7 @@ mod counters;
 mod etcd;
 mod file;
 mod limits;
+mod metrics;
 mod middleware;
 mod permissions;
 mod quorum;
@@ -45,6 +46,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("etcd", etcd::MUTANTS),
     ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
+    ("metrics", metrics::MUTANTS),
     ("middleware", middleware::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),

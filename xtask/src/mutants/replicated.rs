@@ -467,8 +467,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a master replaced after its greeting is not used (sentinels)",
         file: "windlass-redis/src/connection.rs",
-        from: "= self.connector.connect(&config).await?;\n",
-        to: "= self.connector.connect(&config).await?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
+        from: "= reply.inspect_err(|_| connection_failed(\"redis\"))?;\n",
+        to: "= reply.inspect_err(|_| connection_failed(\"redis\"))?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
         caught_by: &[
             "-p",
             "windlass",

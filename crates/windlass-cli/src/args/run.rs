@@ -1,6 +1,7 @@
 //! `windlass run`
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -80,6 +81,10 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) job: JobArgs,
+
+    /// When the run ends, write its outcome to this file, for the textfile collector of node_exporter
+    #[arg(long, value_name = "PATH")]
+    pub(crate) metrics_file: Option<PathBuf>,
 
     /// Hold the lock for at least this long, even if the command ends sooner
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

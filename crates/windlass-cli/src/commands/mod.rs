@@ -14,6 +14,7 @@ mod limit;
 mod lock;
 mod man;
 mod manual;
+mod metrics_file;
 mod perm;
 mod request;
 mod run;

@@ -1,9 +1,12 @@
 //! `windlass run`: runs a command under a lock, permits, or one side of a read-write lock.
 
+use std::time::Instant;
+
 use windlass::{Coordinator, Holder, Owner};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted};
 
 use super::acquisition::{self, Acquisition, WaitLimit};
+use super::metrics_file::{MetricsFile, RunOutcome, RunReport};
 use super::request::ClaimRequest;
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
 use super::wait_report::WaitReport;
@@ -16,12 +19,32 @@ pub(super) async fn run(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let args = args.with_flock_options();
+    let path = args.metrics_file.as_deref();
+    let file = path.map(|path| MetricsFile::prepare(path, &args.name));
+    let file = file.transpose()?;
+    let mut report = RunReport::default();
+    let result = run_reporting(args, global, printer, &mut report).await;
+    if let Some(file) = file {
+        file.write(&report, &result, printer);
+    }
+    result
+}
+
+async fn run_reporting(
+    args: RunArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+    report: &mut RunReport,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
     let opening = store::open_for(global, args.job.ttl);
     let store = match unless_interrupted(&mut signals, opening).await {
         Ok(store) => store?,
-        Err(exit) => return Ok(exit),
+        Err(exit) => {
+            report.outcome = Some(RunOutcome::Interrupted);
+            return Ok(exit);
+        }
     };
     warn_about_memory(&store, printer);
     let owner = match &args.owner {
@@ -36,12 +59,19 @@ pub(super) async fn run(
         status.record(&StatusEvent::Waiting { held_by });
     };
     let limit = wait_limit(&args);
-    let report = WaitReport::new(format!("for {}", args.name), printer);
-    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, &report, on_wait);
-    let held = match acquired.await? {
+    let progress = WaitReport::new(format!("for {}", args.name), printer);
+    let began = Instant::now();
+    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, &progress, on_wait);
+    let acquired = acquired.await;
+    report.wait = began.elapsed();
+    let held = match acquired? {
         Acquisition::Held(held) => held,
-        Acquisition::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
+        Acquisition::Interrupted(signal) => {
+            report.outcome = Some(RunOutcome::Interrupted);
+            return Ok(Exit::by_signal(signal));
+        }
         Acquisition::Busy(holder) => {
+            report.outcome = Some(RunOutcome::Busy);
             acquisition::report_busy(&request, &args.name, holder.as_ref(), printer);
             return Ok(match args.conflict_exit_code {
                 Some(code) => Exit::of_command(code),
@@ -65,7 +95,10 @@ pub(super) async fn run(
     let outcome = job.run(&held, &mut signals, &mut status).await;
     let left = held.remaining();
     let outcome = job.release(left, held.release(), outcome, &mut status);
-    Ok(outcome.await?.exit())
+    let outcome = outcome.await?;
+    report.ran = outcome.ran;
+    report.outcome = Some(RunOutcome::of_command(outcome));
+    Ok(outcome.exit())
 }
 
 fn request(args: &RunArgs, store: &Coordinator, owner: &str) -> ClaimRequest {

@@ -22,6 +22,7 @@ mod latch;
 mod lease_loss;
 mod limit;
 mod lock;
+mod metrics_file;
 mod once;
 mod output_errors;
 mod perm;

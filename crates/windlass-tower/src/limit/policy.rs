@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use windlass::{Decision, Quota};
 
@@ -12,6 +13,8 @@ use crate::rejection::whole_seconds;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: String,
+    /// The name as a string of a structured field.
+    quoted: String,
     quota: Quota,
 }
 
@@ -19,8 +22,10 @@ impl Policy {
     /// A quota under a name. Characters that a structured field cannot hold (all but printable ASCII) become `_`.
     pub fn new(name: &str, quota: Quota) -> Policy {
         let printable = |c: char| if matches!(c, ' '..='~') { c } else { '_' };
+        let name: String = name.chars().map(printable).collect();
         Policy {
-            name: name.chars().map(printable).collect(),
+            quoted: quoted(&name),
+            name,
             quota,
         }
     }
@@ -66,9 +71,9 @@ impl Policies {
     /// A token bucket is shown as its burst, and the time in which that is refilled: the same average rate.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let mut value = String::new();
-        for Policy { name, quota } in &self.0 {
+        for Policy { quoted, quota, .. } in &self.0 {
             let separator = if value.is_empty() { "" } else { ", " };
-            let _ = write!(value, "{separator}{};q={}", quoted(name), quota.limit());
+            let _ = write!(value, "{separator}{quoted};q={}", quota.limit());
             if let Some(window) = quota.refill_time() {
                 let _ = write!(value, ";w={}", whole_seconds(window));
             }
@@ -81,11 +86,15 @@ impl Policies {
     /// The value of `RateLimit` after a decision: `"burst";r=50;t=30`, for the policy with the fewest units left.
     pub(crate) fn state_header(&self, decision: &Decision) -> Option<HeaderValue> {
         let policy = self.0.get(decision.quota_index())?;
-        let mut value = format!("{};r={}", quoted(&policy.name), decision.remaining());
+        let mut value = Vec::with_capacity(policy.quoted.len() + 2 * (LONGEST_NUMBER + 3));
+        value.extend_from_slice(policy.quoted.as_bytes());
+        value.extend_from_slice(b";r=");
+        put(&mut value, decision.remaining());
         if let Some(reset) = self.reset_after(decision) {
-            let _ = write!(value, ";t={reset}");
+            value.extend_from_slice(b";t=");
+            put(&mut value, reset);
         }
-        HeaderValue::try_from(value).ok()
+        HeaderValue::from_maybe_shared(Bytes::from(value)).ok()
     }
 
     /// The seconds until all units of the policy with the fewest left are available again, rounded up.
@@ -106,6 +115,24 @@ impl Policies {
 fn ceil(time: Duration) -> u64 {
     time.as_secs()
         .saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
+/// The digits of the largest number.
+const LONGEST_NUMBER: usize = 20;
+
+/// Appends a number in decimal: a header is written for each response, and `format!` costs a multiple of this.
+fn put(value: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; LONGEST_NUMBER];
+    let mut first = LONGEST_NUMBER;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    value.extend_from_slice(&digits[first..]);
 }
 
 /// A string of a structured field (RFC 9651).
@@ -165,6 +192,15 @@ impl<const N: usize> From<[Quota; N]> for Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 7, 10, 4_711, u64::MAX] {
+            let mut value = Vec::new();
+            put(&mut value, number);
+            assert_eq!(value, number.to_string().as_bytes());
+        }
+    }
 
     #[test]
     fn policies_are_structured_fields() {

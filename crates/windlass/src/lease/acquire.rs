@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CancelGuard, Claim, ClaimPhase, Keeper, Lease, Moment, RequestOptions};
+use crate::telemetry::Acquisition;
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -53,6 +54,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) share: Share,
     pub(crate) request: &'a RequestOptions,
     pub(crate) heal_missing_ttl: bool,
+    pub(crate) acquisition: &'a Acquisition,
 }
 
 pub(crate) enum AcquireOutcome {
@@ -88,12 +90,17 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
 
     let mut tries = 0;
     let mut maybe_sent = false;
+    // Not later than the request is sent, which is all that validity needs.
+    let mut started = params.acquisition.started();
     loop {
         claim.mark_requested();
-        let sent = clock.now();
+        let sent = started.take().unwrap_or_else(|| clock.now());
         let reply = claim.spec.store.acquire(request.clone());
         request.again = true;
-        let error = match keeper.call("acquire", request.name.as_str(), reply).await {
+        let error = match keeper
+            .call_since(Some(sent), "acquire", request.name.as_str(), reply)
+            .await
+        {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
                     return lease_of(cancel_guard).map(AcquireOutcome::Held);
@@ -117,7 +124,10 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 maybe_sent = true;
                 keeper.enqueue(&claim, sent, ticket, recheck_after);
                 check_fence(&claim)?;
-                match wait_for_grant(keeper, &claim, wait).await? {
+                let waiting = params.acquisition.waiting();
+                let waited = wait_for_grant(keeper, &claim, wait).await?;
+                drop(waiting);
+                match waited {
                     Waited::Granted => return lease_of(cancel_guard).map(AcquireOutcome::Held),
                     Waited::Dequeued => continue,
                     // Boxed, so that a waiter's future does not reserve space for it.
@@ -230,7 +240,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     // If the release is slow, it goes on in the background when the guard is dropped.
     let released = keeper
         .clock()
-        .within(GIVE_UP_LIMIT, keeper.release(&claim))
+        .within(GIVE_UP_LIMIT, keeper.release(&claim, None))
         .await;
     if !matches!(released, Some(Ok(_))) {
         return Ok(AcquireOutcome::Busy(None));
@@ -238,7 +248,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
     let reply = spec.store.holders(spec.kind, spec.name.clone(), 1);
-    let holders = keeper.clock().within(GIVE_UP_LIMIT, reply).await;
+    let holders = keeper.measured(None, "inspect", GIVE_UP_LIMIT, reply).await;
     let holder = holders.and_then(|holders| holders.ok()?.pop());
     Ok(AcquireOutcome::Busy(holder))
 }

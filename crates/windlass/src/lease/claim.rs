@@ -17,7 +17,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Drift, Fence, Moment, Owner};
+use super::{Clock, Drift, Fence, Moment, Owner};
+use crate::telemetry::{Hold, Loss, log_loss};
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 
@@ -93,6 +94,28 @@ pub(crate) struct LeaseState {
     pub(crate) check_again: bool,
     /// A wake-up overtook the reply that carries the ticket.
     pub(crate) woken_early: bool,
+    /// A caller has the lease, so that losing it is worth a record.
+    leased: bool,
+    /// Why the claim was lost.
+    loss: Option<Loss>,
+    /// What is recorded about the lease, if anything. Boxed, because there are many claims.
+    hold: Option<Box<Hold>>,
+}
+
+/// A lease that has ended, to be [recorded](Claim::record) once no lock is held.
+#[must_use = "it is not recorded yet"]
+pub(crate) struct EndedLease {
+    hold: Option<Box<Hold>>,
+    fence: Option<Fence>,
+    granted: Moment,
+    ended: Moment,
+    loss: Option<Loss>,
+}
+
+impl EndedLease {
+    pub(crate) fn at(&self) -> Moment {
+        self.ended
+    }
 }
 
 impl Claim {
@@ -112,6 +135,9 @@ impl Claim {
                 in_flight: false,
                 check_again: false,
                 woken_early: false,
+                leased: false,
+                loss: None,
+                hold: None,
             }),
             unanswered: AtomicBool::new(false),
             changed: Notify::new(),
@@ -188,7 +214,7 @@ impl Claim {
         // is being taken over.)
         let end = self.held_until();
         if state.phase == ClaimPhase::Held && end.as_nanos() != 0 && now >= end {
-            return self.mark_lost(state);
+            return self.mark_lost(state, self.expiry(state));
         }
         state.confirmed = state.confirmed.max(sent);
         if state.phase != ClaimPhase::Held {
@@ -218,25 +244,107 @@ impl Claim {
     }
 
     /// The claim is not held any more, or cannot be relied upon any more.
-    pub(crate) fn mark_lost(&self, state: &mut LeaseState) {
+    pub(crate) fn mark_lost(&self, state: &mut LeaseState, loss: Loss) {
         if state.phase == ClaimPhase::Held {
             state.phase = ClaimPhase::Lost;
+            state.loss = Some(loss);
             self.end_hold();
+        }
+    }
+
+    /// Why the claim is lost if its validity is over.
+    pub(crate) fn expiry(&self, state: &LeaseState) -> Loss {
+        let is_capped = |cap| self.held_until() >= state.granted + cap;
+        if self.spec.hold_cap.is_some_and(is_capped) {
+            Loss::MaxHold
+        } else if !self.spec.renews {
+            Loss::NotRenewed
+        } else {
+            Loss::Expired
+        }
+    }
+
+    /// A caller gets the lease, with what is recorded about it.
+    pub(crate) fn begin_hold(&self, hold: Option<Box<Hold>>) {
+        let ended = {
+            let mut state = self.state();
+            state.leased = true;
+            state.hold = hold;
+            // Lost before the caller got it, for example because the process was suspended.
+            let granted = state.granted;
+            self.take_ended(&mut state, granted)
+        };
+        self.record(ended);
+    }
+
+    /// A renewal of a lease failed, and is retried.
+    pub(crate) fn renewal_failed(&self, state: &LeaseState) {
+        if let Some(hold) = &state.hold {
+            hold.renewal_failed();
+        }
+    }
+
+    /// The lease of a caller, if it is lost and that is not recorded yet.
+    pub(crate) fn take_ended(&self, state: &mut LeaseState, now: Moment) -> Option<EndedLease> {
+        let lost = state.phase == ClaimPhase::Lost && std::mem::take(&mut state.leased);
+        lost.then(|| EndedLease {
+            hold: state.hold.take(),
+            fence: state.fence,
+            granted: state.granted,
+            ended: now,
+            loss: state.loss,
+        })
+    }
+
+    /// Records the end of a lease. Called without locks: a subscriber may take its time, or fail.
+    pub(crate) fn record(&self, ended: Option<EndedLease>) {
+        let Some(ended) = ended else {
+            return;
+        };
+        if let Some(loss) = ended.loss {
+            let (kind, name) = (self.spec.kind, &self.spec.name);
+            log_loss(ended.hold.as_deref(), kind, name, ended.fence, loss);
+        }
+        if let Some(hold) = ended.hold {
+            hold.end(ended.granted, ended.ended, ended.loss);
         }
     }
 
     /// Loses the claim if its validity is over.
     pub(crate) fn expire(&self, now: Moment) {
-        let mut state = self.state();
-        if now >= self.held_until() {
-            self.mark_lost(&mut state);
-        }
+        let ended = {
+            let mut state = self.state();
+            if now >= self.held_until() {
+                let loss = self.expiry(&state);
+                self.mark_lost(&mut state, loss);
+            }
+            self.take_ended(&mut state, now)
+        };
+        self.record(ended);
     }
 
-    /// This process gives the claim up.
-    pub(crate) fn mark_ended(&self, state: &mut LeaseState) {
+    /// This process gives the claim up. Returns the lease that ended with it, to be recorded.
+    pub(crate) fn mark_ended(&self, state: &mut LeaseState, clock: &Clock) -> Option<EndedLease> {
+        let mut ended = None;
+        if let Some(hold) = state.hold.take() {
+            let now = clock.now();
+            // Over before anybody noticed: the process was suspended, or its runtime has ended.
+            let is_lost = state.phase == ClaimPhase::Held && now >= self.held_until();
+            ended = Some(EndedLease {
+                hold: Some(hold),
+                fence: state.fence,
+                granted: state.granted,
+                ended: now,
+                loss: match state.loss {
+                    None if is_lost => Some(self.expiry(state)),
+                    loss => loss,
+                },
+            });
+        }
+        state.leased = false;
         state.phase = ClaimPhase::Ended;
         self.end_hold();
+        ended
     }
 
     fn end_hold(&self) {

@@ -227,9 +227,9 @@ impl Lease {
     /// See [`LockGuard::release`](crate::LockGuard::release).
     pub(crate) async fn release(mut self) -> Result<Released> {
         let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
-        keeper.forget(&claim);
+        let since = keeper.forget(&claim);
         let may_still_arrive = claim.may_still_arrive();
-        let released = keeper.release(&claim).await?;
+        let released = keeper.release(&claim, since).await?;
         if !may_still_arrive {
             self.cancel_guard.defuse();
         }

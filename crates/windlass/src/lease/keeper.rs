@@ -14,10 +14,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::claim::LeaseState;
+use super::claim::{EndedLease, LeaseState};
 use super::release::ReleaseQueue;
 use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
+use crate::telemetry::Telemetry;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::WakeAddress;
 
@@ -32,6 +33,8 @@ pub(crate) struct Keeper {
     client: u64,
     /// Set once the store is connected, which may prescribe it.
     drift: OnceLock<Drift>,
+    /// Set once the store is connected, which it names.
+    telemetry: OnceLock<Telemetry>,
     pub(super) runtime: Handle,
     table: Mutex<Table>,
     pub(super) releases: ReleaseQueue,
@@ -56,6 +59,7 @@ impl Keeper {
             call_timeout,
             client: new_client_id(),
             drift: OnceLock::new(),
+            telemetry: OnceLock::new(),
             runtime: runtime.clone(),
             table: Mutex::new(Table {
                 claims: HashMap::new(),
@@ -83,9 +87,14 @@ impl Keeper {
         self.call_timeout
     }
 
-    /// Sets the clock drift to allow for; called once, before the first claim.
-    pub(crate) fn set_drift(&self, drift: Drift) {
+    /// Sets the clock drift to allow for, and what is recorded; called once, before the first claim.
+    pub(crate) fn store_opened(&self, drift: Drift, telemetry: Telemetry) {
         let _ = self.drift.set(drift);
+        let _ = self.telemetry.set(telemetry);
+    }
+
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        self.telemetry.get_or_init(Telemetry::default)
     }
 
     /// The identity under which stores send wake-ups to this keeper.
@@ -124,7 +133,19 @@ impl Keeper {
         name: &str,
         reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match self.clock.within(self.call_timeout, reply).await {
+        self.call_since(None, operation, name, reply).await
+    }
+
+    /// As [`call`](Keeper::call), measured from when the caller read the clock last.
+    pub(crate) async fn call_since<T>(
+        &self,
+        since: Option<Moment>,
+        operation: &'static str,
+        name: &str,
+        reply: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let limit = self.call_timeout;
+        match self.measured(since, operation, limit, reply).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
             None => Err(Error::new(
@@ -137,6 +158,23 @@ impl Keeper {
             )
             .with_name(name)),
         }
+    }
+
+    /// Awaits a store's reply for `limit` at most, and records how long it took.
+    pub(super) async fn measured<T>(
+        &self,
+        since: Option<Moment>,
+        operation: &'static str,
+        limit: Duration,
+        reply: impl Future<Output = Result<T>>,
+    ) -> Option<Result<T>> {
+        let call = self.telemetry().store_call(operation, &self.clock, since);
+        let reply = self.clock.within(limit, reply).await;
+        match &reply {
+            Some(reply) => call.answered(reply),
+            None => call.timed_out(),
+        }
+        reply
     }
 
     /// Registers a claim for wake-ups, before its request is sent.
@@ -190,15 +228,20 @@ impl Keeper {
         self.schedule(&mut table, claim, &mut state, next);
     }
 
-    /// Stops renewing a claim that is being released.
-    pub(crate) fn forget(&self, claim: &Arc<Claim>) {
-        let mut table = self.table();
-        table.claims.remove(&claim.wake.claim);
-        let mut state = claim.state();
-        if let Some(at) = state.next_check.take() {
-            table.schedule.remove(&(at, claim.wake.claim));
-        }
-        claim.mark_ended(&mut state);
+    /// Stops renewing a claim that is being released. Returns when that was, if it was read from the clock.
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> Option<Moment> {
+        let ended = {
+            let mut table = self.table();
+            table.claims.remove(&claim.wake.claim);
+            let mut state = claim.state();
+            if let Some(at) = state.next_check.take() {
+                table.schedule.remove(&(at, claim.wake.claim));
+            }
+            claim.mark_ended(&mut state, &self.clock)
+        };
+        let at = ended.as_ref().map(EndedLease::at);
+        claim.record(ended);
+        at
     }
 
     /// Sets when the loop checks the claim next, unless it was forgotten.

@@ -92,10 +92,11 @@ impl ReleaseQueue {
 }
 
 impl Keeper {
-    /// Releases a claim once.
-    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
+    /// Releases a claim once, measured from `since`.
+    pub(crate) async fn release(&self, claim: &Claim, since: Option<Moment>) -> Result<Released> {
         let reply = send_release(claim);
-        self.call("release", claim.spec.name.as_str(), reply).await
+        let name = claim.spec.name.as_str();
+        self.call_since(since, "release", name, reply).await
     }
 
     /// Releases a claim in the background, in whatever state it is, until the store confirms or the claim must

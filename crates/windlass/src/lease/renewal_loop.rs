@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::keeper::{Keeper, next_heartbeat, next_renewal, retry_pause};
+use super::claim::LeaseState;
+use super::keeper::{Keeper, Table, next_heartbeat, next_renewal, retry_pause};
 use super::{Claim, ClaimPhase, Clock, Fence, Moment};
+use crate::telemetry::Loss;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{GrantListener, Renewal, Renewed, SameOwner};
 
@@ -42,7 +44,7 @@ impl Keeper {
     fn take_due(&self) -> Vec<(Arc<Claim>, Renewal)> {
         let mut table = self.table();
         let now = self.clock.now();
-        let mut due = Vec::new();
+        let (mut due, mut lost) = (Vec::new(), Vec::new());
         while let Some(&(at, id)) = table.schedule.first() {
             if at > now {
                 break;
@@ -55,7 +57,11 @@ impl Keeper {
             state.next_check = None;
             match state.phase {
                 ClaimPhase::Held if now >= claim.held_until() => {
-                    claim.mark_lost(&mut state);
+                    let loss = claim.expiry(&state);
+                    claim.mark_lost(&mut state, loss);
+                    let ended = claim.take_ended(&mut state, now);
+                    drop(state);
+                    lost.push((claim, ended));
                     continue;
                 }
                 ClaimPhase::Held | ClaimPhase::Queued => {}
@@ -81,6 +87,10 @@ impl Keeper {
         if now >= table.asleep_until || next < table.asleep_until {
             table.asleep_until = next;
         }
+        drop(table);
+        for (claim, ended) in lost {
+            claim.record(ended);
+        }
         due
     }
 
@@ -94,7 +104,15 @@ impl Keeper {
                 let store = Arc::clone(&claims[0].spec.store);
                 let sent = keeper.clock.now();
                 let limit = keeper.renewal_limit(&claims, sent);
+                let call = keeper
+                    .telemetry()
+                    .store_call("renew", &keeper.clock, Some(sent));
                 let replies = keeper.clock.within(limit, store.renew(renewals)).await;
+                match &replies {
+                    Some(Ok(replies)) if replies.iter().all(Result::is_err) => call.failed(),
+                    Some(reply) => call.answered(reply),
+                    None => call.timed_out(),
+                }
                 let mut replies = match replies {
                     Some(Ok(replies)) => replies,
                     Some(Err(e)) => {
@@ -134,34 +152,53 @@ impl Keeper {
 
     /// Applies the store's reply to a renewal that was sent at `sent`.
     fn apply(&self, claim: &Arc<Claim>, sent: Moment, reply: Result<Renewed>) {
-        let mut table = self.table();
-        let mut state = claim.state();
-        let now = self.clock.now();
+        let ended = {
+            let mut table = self.table();
+            let mut state = claim.state();
+            let now = self.clock.now();
+            self.apply_at(now, &mut table, claim, &mut state, sent, reply);
+            claim.take_ended(&mut state, now)
+        };
+        claim.record(ended);
+    }
+
+    fn apply_at(
+        &self,
+        now: Moment,
+        table: &mut Table,
+        claim: &Claim,
+        state: &mut LeaseState,
+        sent: Moment,
+        reply: Result<Renewed>,
+    ) {
         let next = match reply {
             Ok(Renewed::Held { fence }) => {
                 state.fence = Some(fence);
                 // Only a renewal that was sent while held carried the age of the hold.
                 state.recorded = state.phase == ClaimPhase::Held && sent >= state.granted;
-                claim.mark_held(&mut state, sent, now);
-                next_renewal(claim, &state)
+                claim.mark_held(state, sent, now);
+                next_renewal(claim, state)
             }
             Ok(Renewed::Waiting { recheck_after }) => {
-                claim.mark_queued(&mut state, sent);
+                claim.mark_queued(state, sent);
                 match state.phase {
                     // Granted since, by a wake-up that overtook this reply.
-                    ClaimPhase::Held => next_renewal(claim, &state),
-                    _ => next_heartbeat(claim, &state, now, recheck_after),
+                    ClaimPhase::Held => next_renewal(claim, state),
+                    _ => next_heartbeat(claim, state, now, recheck_after),
                 }
             }
             Ok(Renewed::Gone) => {
-                claim.mark_dequeued(&mut state);
-                claim.mark_lost(&mut state);
+                claim.mark_dequeued(state);
+                claim.mark_lost(state, Loss::Gone);
                 return;
             }
             Err(_) => match state.phase {
-                ClaimPhase::Held => (now + retry_pause(claim.spec.ttl)).min(claim.held_until()),
+                ClaimPhase::Held => {
+                    claim.renewal_failed(state);
+                    (now + retry_pause(claim.spec.ttl)).min(claim.held_until())
+                }
                 ClaimPhase::Queued if now > state.confirmed + claim.spec.ttl => {
-                    claim.mark_dequeued(&mut state);
+                    claim.mark_dequeued(state);
                     return;
                 }
                 _ => now + retry_pause(claim.spec.ttl),
@@ -172,7 +209,7 @@ impl Keeper {
                 true => now,
                 false => next,
             };
-            self.schedule(&mut table, claim, &mut state, next);
+            self.schedule(table, claim, state, next);
         }
     }
 

@@ -10,6 +10,7 @@ use super::quota::Quotas;
 use super::store_call::{OnStoreError, StoreCaller, StoreReply};
 use crate::coordinator::Coordinator;
 use crate::lease::Clock;
+use crate::telemetry::LimiterMetrics;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
@@ -84,6 +85,7 @@ pub struct Limiter {
     /// Name and namespace; `None` if they are invalid.
     full_name: Option<Arc<str>>,
     rules: Arc<Result<Arc<[Rule]>>>,
+    pub(super) metrics: LimiterMetrics,
 }
 
 impl Limiter {
@@ -92,6 +94,7 @@ impl Limiter {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
 
     pub(crate) fn new(coordinator: Coordinator, name: &str, quotas: Quotas) -> Limiter {
+        let metrics = coordinator.keeper().telemetry().limiter(name);
         let name = escaped(name);
         let full_name = Name::new("use the limiter", coordinator.namespace(), &name).ok();
         Limiter {
@@ -99,6 +102,7 @@ impl Limiter {
             name: name.as_str().into(),
             full_name: full_name.map(|name| name.as_str().into()),
             rules: Arc::new(quotas.rules()),
+            metrics,
         }
     }
 
@@ -134,10 +138,12 @@ impl Limiter {
     pub async fn check(&self, key: &str) -> Result<Decision> {
         // A loop of decisions in this process would keep other tasks from running.
         consume_budget().await;
-        match self.check_in_process(key, 1) {
+        let decision = match self.check_in_process(key, 1) {
             Some(decision) => decision,
             None => self.check_in_store(key, 1).await,
-        }
+        };
+        self.metrics.ended(&decision);
+        decision
     }
 
     /// Takes `units` units for `key`, all or nothing. Zero units are always allowed; more than the limit are
@@ -148,16 +154,22 @@ impl Limiter {
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
         consume_budget().await;
-        match self.check_in_process(key, units) {
+        let decision = match self.check_in_process(key, units) {
             Some(decision) => decision,
             None => self.check_in_store(key, units).await,
-        }
+        };
+        self.metrics.ended(&decision);
+        decision
     }
 
     /// Takes `units` units for `key` without waiting, if the store is in this process; `None` if the store has to be
     /// asked.
     pub fn check_now(&self, key: &str, units: u64) -> Option<Result<Decision>> {
-        self.check_in_process(key, units)
+        let decision = self.check_in_process(key, units);
+        if let Some(decision) = &decision {
+            self.metrics.ended(decision);
+        }
+        decision
     }
 
     /// Returns the state of `key`, and takes nothing.
@@ -216,7 +228,10 @@ impl Limiter {
             let reply = replies.next().expect("one reply for each request");
             self.decision(&reply?, units)
         };
-        checked.into_iter().map(decide).collect()
+        let decisions = checked.into_iter().map(decide);
+        decisions
+            .inspect(|decision| self.metrics.ended(decision))
+            .collect()
     }
 
     /// Deletes the state of `key`, whatever the algorithm. Returns whether there was any.

@@ -76,6 +76,22 @@ pub(super) async fn reserve(
     units: u64,
     max_wait: Duration,
 ) -> Result<Reserve> {
+    let reserved = reserve_unrecorded(limiter, operation, key, units, max_wait).await;
+    match &reserved {
+        Ok(Reserve::Granted(reservation)) => limiter.metrics.decided(&reservation.decision),
+        Ok(Reserve::Denied(decision)) => limiter.metrics.decided(decision),
+        Err(_) => limiter.metrics.failed(),
+    }
+    reserved
+}
+
+async fn reserve_unrecorded(
+    limiter: &Limiter,
+    operation: &'static str,
+    key: &str,
+    units: u64,
+    max_wait: Duration,
+) -> Result<Reserve> {
     check_units(units)?;
     let rules = limiter.rules()?;
     if let Some(rule) = rules.iter().find(|rule| !reservable(rule)) {

@@ -73,6 +73,7 @@ impl SupervisedCommand<'_> {
             Ok(running) => running,
             Err(error) => return Err(not_started(self.command, self.args.shell, &error)),
         };
+        let started = Instant::now();
         status.record(&StatusEvent::Started { pid: running.pid() });
         let supervisor = Supervisor {
             name: self.name,
@@ -87,10 +88,11 @@ impl SupervisedCommand<'_> {
             max_time: self.max_time,
             kill_after: self.args.kill_after,
         };
-        let outcome = supervisor
+        let mut outcome = supervisor
             .run()
             .await
             .map_err(|error| Failure::internal(format!("cannot supervise the command: {error}")))?;
+        outcome.ran = started.elapsed();
         if let Some(ended) = outcome.ended {
             status.record(&StatusEvent::Ended {
                 code: ended.exit_code(),

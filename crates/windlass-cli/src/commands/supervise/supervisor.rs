@@ -38,6 +38,8 @@ pub(in crate::commands) struct SupervisedOutcome {
     pub(super) stop_reason: Option<StopReason>,
     /// The last signal that asked it to end, whether it did or not.
     pub(super) stop_signal: Option<Signal>,
+    /// How long it ran; set where it is started.
+    pub(in crate::commands) ran: Duration,
 }
 
 /// Why a command was stopped.
@@ -53,6 +55,11 @@ impl SupervisedOutcome {
     /// Whether the lease was lost.
     pub(in crate::commands) fn is_lost(self) -> bool {
         self.stop_reason == Some(StopReason::Lost)
+    }
+
+    /// Whether the command was stopped because of `--max-time`.
+    pub(in crate::commands) fn reached_max_time(self) -> bool {
+        self.stop_reason == Some(StopReason::MaxTime)
     }
 
     /// Whether the command is known to have ended.
@@ -126,6 +133,7 @@ impl Supervisor<'_, '_> {
                             ended: None,
                             stop_reason: state.stop_reason,
                             stop_signal: state.stop_signal,
+                            ran: Duration::ZERO,
                         });
                     }
                 }
@@ -255,6 +263,7 @@ impl Supervisor<'_, '_> {
             ended: Some(ended),
             stop_reason,
             stop_signal: state.stop_signal,
+            ran: Duration::ZERO,
         }
     }
 }

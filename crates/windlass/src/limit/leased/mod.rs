@@ -190,10 +190,10 @@ impl LeasedLimiter {
                 if cache.refill_is_due(left, now) {
                     refill::prefetch(self, cache);
                 }
-                Ok(self.decision(cache, now, true, left, None))
+                Ok(self.decided(cache, now, true, left, None))
             }
             CacheTake::Denied(until) if units <= lowest_limit(limiter.rules()?) => {
-                Ok(self.decision(cache, now, false, 0, Some(until)))
+                Ok(self.decided(cache, now, false, 0, Some(until)))
             }
             _ => self.take_from_store(cache, key, units).await,
         }
@@ -216,9 +216,9 @@ impl LeasedLimiter {
                 if cache.refill_is_due(left, now) {
                     refill::prefetch(self, cache);
                 }
-                Some(self.decision(cache, now, true, left, None))
+                Some(self.decided(cache, now, true, left, None))
             }
-            CacheTake::Denied(until) => Some(self.decision(cache, now, false, 0, Some(until))),
+            CacheTake::Denied(until) => Some(self.decided(cache, now, false, 0, Some(until))),
             CacheTake::Miss => None,
         }
     }
@@ -238,7 +238,24 @@ impl LeasedLimiter {
             self.inner.store_calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }
-        refill::take_or_wait(self, cache, units).await
+        let decision = refill::take_or_wait(self, cache, units).await;
+        limiter.metrics.ended(&decision);
+        decision
+    }
+
+    /// The decision, recorded.
+    #[inline]
+    fn decided(
+        &self,
+        cache: &TokenCache,
+        now: Moment,
+        allowed: bool,
+        left: u64,
+        denied_until: Option<Moment>,
+    ) -> Decision {
+        let decision = self.decision(cache, now, allowed, left, denied_until);
+        self.inner.limiter.metrics.decided(&decision);
+        decision
     }
 
     fn decision(
