@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::routing::get as route;
 use axum::{Extension, Router};
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use tokio::sync::Notify;
-use tower::ServiceExt as _;
+use tower::{Layer as _, ServiceExt as _};
 use windlass::{Coordinator, Quota};
 use windlass_testkit::eventually;
 use windlass_tower::{Charge, LimitLayer};
@@ -136,7 +136,7 @@ async fn interrupted_requests_are_charged_as_status_499() {
             .route("/slow", route(slow))
             .route("/panic", route(panicking))
             .route("/ok", route(|| async {}))
-            .layer(layer);
+            .layer(layer.clone());
         tokio::select! {
             reply = app.clone().oneshot(get("/slow")) => panic!("{reply:?}"),
             () = entered.notified() => {}
@@ -146,9 +146,13 @@ async fn interrupted_requests_are_charged_as_status_499() {
         let call = tokio::spawn(async move { panics.oneshot(get("/panic")).await.map(drop) });
         assert!(call.await.unwrap_err().is_panic());
         wait_for_remaining(&store.w, "interrupted", quota, 86).await;
+        let failing = |_: Request<Body>| async { Err::<Response<Body>, _>("the backend is down") };
+        let failing = layer.layer(tower::service_fn(failing));
+        assert!(failing.oneshot(get("/")).await.is_err());
+        wait_for_remaining(&store.w, "interrupted", quota, 79).await;
         // A request that ends is charged by its own status only.
         assert_eq!(ask(&app, get("/ok")).await.status, StatusCode::OK);
-        wait_for_remaining(&store.w, "interrupted", quota, 86).await;
+        wait_for_remaining(&store.w, "interrupted", quota, 79).await;
     }
 }
 
