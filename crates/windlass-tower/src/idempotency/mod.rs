@@ -683,3 +683,21 @@ impl fmt::Debug for IdempotencyHeld {
         f.debug_struct("IdempotencyHeld").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn body_without_end_is_awaited_while_the_client_is_there_and_a_minute_longer() {
+        let gone = CancellationToken::new();
+        let reading = unless(waited_in_vain(gone.clone()), std::future::pending::<()>());
+        let mut reading = pin!(reading);
+        let hour = Duration::from_secs(3_600);
+        assert!(tokio::time::timeout(hour, &mut reading).await.is_err());
+        gone.cancel();
+        let early = READ_WAIT - Duration::from_secs(1);
+        assert!(tokio::time::timeout(early, &mut reading).await.is_err());
+        assert!(reading.await.is_none());
+    }
+}
