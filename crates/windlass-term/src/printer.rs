@@ -274,8 +274,8 @@ pub struct ErrorAnswer<'a> {
 impl ErrorAnswer<'_> {
     /// `{"error":{…}}`
     pub fn line(&self) -> String {
-        let json = serde_json::json!({ "error": self });
-        printable_json(json.to_string())
+        let error = serde_json::to_string(self).expect("texts always serialise");
+        printable_json(format!("{{\"error\":{error}}}"))
     }
 }
 

@@ -10,7 +10,7 @@ use windlass_core::error::Result;
 use windlass_core::store::Kind;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MetricOptions;
+pub(crate) struct MetricOptions {}
 
 #[derive(Debug)]
 pub(super) struct Metrics;
