@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limit = app::limit(&w, client, 10).on_store_error(OnStoreError::Local);
     let app = app::router(&w, limit);
     let listener = tokio::net::TcpListener::bind(&address).await?;
-    println!("http://{} on {store}", listener.local_addr()?);
+    // Without the store: its URL may have a password.
+    println!("http://{}", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())

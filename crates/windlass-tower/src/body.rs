@@ -1,6 +1,5 @@
 //! [`Body`]: the body of responses, and of requests that were buffered.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -61,8 +60,8 @@ pin_project! {
     #[project = SourceProjection]
     enum Source<B> {
         Inner { #[pin] body: B },
-        // The rest of a body of which some frames were read, and perhaps an error.
-        Rest { frames: VecDeque<Bytes>, error: Option<BoxError>, body: Pin<Box<B>> },
+        // The rest of a body of which some data was read, and perhaps an error.
+        Rest { read: Bytes, error: Option<BoxError>, body: Pin<Box<B>> },
         Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
     }
 }
@@ -79,17 +78,9 @@ impl<B> Body<B> {
         Body::new(Source::Inner { body })
     }
 
-    /// A body of which these frames were read, and perhaps an error.
-    pub(crate) fn resumed(
-        frames: VecDeque<Bytes>,
-        error: Option<BoxError>,
-        body: Pin<Box<B>>,
-    ) -> Body<B> {
-        Body::new(Source::Rest {
-            frames,
-            error,
-            body,
-        })
+    /// A body of which this was read, and perhaps an error.
+    pub(crate) fn resumed(read: Bytes, error: Option<BoxError>, body: Pin<Box<B>>) -> Body<B> {
+        Body::new(Source::Rest { read, error, body })
     }
 
     fn new(source: Source<B>) -> Body<B> {
@@ -193,13 +184,9 @@ where
                 let frame = ready!(body.poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            SourceProjection::Rest {
-                frames,
-                error,
-                body,
-            } => {
-                if let Some(data) = frames.pop_front() {
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
+            SourceProjection::Rest { read, error, body } => {
+                if !read.is_empty() {
+                    return Poll::Ready(Some(Ok(Frame::data(std::mem::take(read)))));
                 }
                 if let Some(error) = error.take() {
                     return Poll::Ready(Some(Err(error)));
@@ -218,11 +205,9 @@ where
     fn is_end(&self) -> bool {
         match self {
             Source::Inner { body } => body.is_end_stream(),
-            Source::Rest {
-                frames,
-                error,
-                body,
-            } => frames.is_empty() && error.is_none() && body.is_end_stream(),
+            Source::Rest { read, error, body } => {
+                read.is_empty() && error.is_none() && body.is_end_stream()
+            }
             Source::Whole { data, trailers } => data.is_none() && trailers.is_none(),
         }
     }
@@ -230,12 +215,9 @@ where
     fn size_hint(&self) -> SizeHint {
         match self {
             Source::Inner { body } => body.size_hint(),
-            Source::Rest { frames, body, .. } => {
+            Source::Rest { read, body, .. } => {
                 let mut hint = body.size_hint();
-                add(
-                    &mut hint,
-                    frames.iter().map(|frame| frame.len() as u64).sum(),
-                );
+                add(&mut hint, read.len() as u64);
                 hint
             }
             Source::Whole { data, .. } => {

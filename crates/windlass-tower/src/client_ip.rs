@@ -6,7 +6,7 @@
 //! never read.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use http::header::FORWARDED;
 use http::request::Parts;
@@ -41,7 +41,8 @@ pub enum ProxyHeader {
 ///
 /// The address of the connection comes from axum's `ConnectInfo<SocketAddr>` (feature `axum`; serve with
 /// `into_make_service_with_connect_info::<SocketAddr>()`), from [`PeerAddr`], or from a [function](ClientIp::peer).
-/// Without any, the key is [missing](crate::OnMissingKey).
+/// Without any, the key is [missing](crate::OnMissingKey), and all such clients share one limit by default; the first
+/// such request is logged as a warning.
 ///
 /// ```
 /// use windlass_tower::ClientIp;
@@ -98,7 +99,11 @@ impl ClientIp {
 
     /// The address of the client of a request.
     pub fn address(&self, parts: &Parts) -> Option<IpAddr> {
-        let peer = (self.peer)(&parts.extensions)?.to_canonical();
+        let Some(peer) = (self.peer)(&parts.extensions) else {
+            warn_of_unknown_peer();
+            return None;
+        };
+        let peer = peer.to_canonical();
         Some(match self.header {
             ProxyHeader::XForwardedFor => self.client(peer, x_forwarded_for(&parts.headers)),
             ProxyHeader::Forwarded => self.client(peer, forwarded(&parts.headers)),
@@ -148,6 +153,17 @@ impl RequestKey for ClientIp {
         let address = self.address(parts);
         MaybeReady::ready(address.map(|address| self.group(address)))
     }
+}
+
+/// Without its warning, a service that is not set up for it would limit all clients as one.
+fn warn_of_unknown_peer() {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            "the address of a client is not known: serve with \
+             into_make_service_with_connect_info::<SocketAddr>(), or set PeerAddr; such clients have no key of their own"
+        );
+    });
 }
 
 fn peer_of(extensions: &Extensions) -> Option<IpAddr> {

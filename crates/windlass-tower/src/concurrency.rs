@@ -26,12 +26,15 @@ use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let w = windlass::connect("memory:").await?;
-/// let reports = ConcurrencyLayer::new(&w, "reports", 8).wait(Duration::from_millis(200));
+/// let reports = ConcurrencyLayer::new(&w, "reports", 8)
+///     .wait(Duration::from_millis(200))
+///     .max_hold(Duration::from_secs(60));
 /// # Ok(()) }
 /// ```
 ///
 /// A request beyond the bound gets 503 with `Retry-After`, at once or after [`wait`](ConcurrencyLayer::wait). The permit
-/// is held until the response body has ended ([`HoldUntil`]). If the lease of a permit is lost, the request is cancelled
+/// is held until the response body has ended ([`HoldUntil`]); [`max_hold`](ConcurrencyLayer::max_hold) bounds that. If
+/// the lease of a permit is lost, the request is cancelled
 /// with 503, because another one may take its place. If the store cannot be reached, the request gets 503.
 ///
 /// tower's `ConcurrencyLimitLayer` bounds one process, and makes callers wait in `poll_ready`.
@@ -52,6 +55,7 @@ struct Config {
     permits: u32,
     key: LayerKey,
     ttl: Duration,
+    max_hold: Option<Duration>,
     wait: Option<Duration>,
     retry_after: Duration,
     hold: HoldUntil,
@@ -68,6 +72,7 @@ impl ConcurrencyLayer {
                 permits,
                 key: LayerKey::new(Everyone, OnMissingKey::Share),
                 ttl: Lease::DEFAULT_TTL,
+                max_hold: None,
                 wait: None,
                 retry_after: Duration::from_secs(1),
                 hold: HoldUntil::default(),
@@ -94,6 +99,12 @@ impl ConcurrencyLayer {
     /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died keeps its permits.
     pub fn ttl(self, ttl: Duration) -> ConcurrencyLayer {
         self.with(|config| config.ttl = ttl)
+    }
+
+    /// Holds the permit for at most this long; then the lease is lost, and the request is cancelled. By default there is no
+    /// bound: a client that reads slowly, or not at all, holds the permit for as long as its connection lives.
+    pub fn max_hold(self, hold: Duration) -> ConcurrencyLayer {
+        self.with(|config| config.max_hold = Some(hold))
     }
 
     /// Waits in the queue for at most this long. By default a request does not wait.
@@ -134,10 +145,11 @@ impl Config {
             return Ok(None);
         };
         let name = name_in_store(&self.name, &key);
-        let semaphore = self
-            .coordinator
-            .semaphore(&name, self.permits)
-            .ttl(self.ttl);
+        let semaphore = self.coordinator.semaphore(&name, self.permits);
+        let mut semaphore = semaphore.ttl(self.ttl);
+        if let Some(hold) = self.max_hold {
+            semaphore = semaphore.max_hold(hold);
+        }
         let attempt = match self.wait {
             None => semaphore.try_acquire().await,
             Some(wait) => semaphore.acquire_within(wait).await,
@@ -166,7 +178,7 @@ impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
         let key = config.key.of(&parts);
         let request = Request::from_parts(parts, body);
         MaybeReady::later(async move {
-            let protocol = Protocol::of(request.headers());
+            let protocol = Protocol::of(request.method(), request.headers());
             match config.acquire(key.await).await {
                 Ok(permit) => {
                     let held = LeaseHeld {

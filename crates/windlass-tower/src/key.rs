@@ -4,8 +4,8 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderName, Uri};
 use sha2::{Digest as _, Sha256};
 
 use crate::maybe_ready::MaybeReady;
@@ -13,15 +13,18 @@ use crate::rejection::{Rejection, RejectionKind};
 
 /// The longest key that is stored as it is; a longer one is stored as its SHA-256 digest.
 const LONGEST_READABLE: usize = 200;
-/// The key of requests that have none.
+/// The key of requests that have none. No other key begins with the same character: see [`stored`].
 const MISSING: &str = "(no key)";
+/// What stands before the digest of a key that is not readable.
+const DIGEST: &str = "(sha256)";
 
 /// The key of a request: requests with the same key share a limit, or a lock.
 ///
 /// Ready keys are [`ClientIp`](crate::ClientIp), [`Header`], [`Path`], `MatchedPath` (feature `axum`) and [`Everyone`].
 /// A tuple of keys is the combination. [`key_fn`] and [`async_key_fn`] make a key of a function.
 ///
-/// Keys of more than 200 bytes, and keys with control characters, are stored as their SHA-256 digest.
+/// Keys of more than 200 bytes, with control characters, or beginning with `(`, are stored as their SHA-256 digest:
+/// different keys never meet in the store.
 pub trait RequestKey: Send + Sync + 'static {
     /// The key; `None` if the request has none: see [`OnMissingKey`].
     fn key(&self, parts: &Parts) -> MaybeReady<Option<String>>;
@@ -77,12 +80,24 @@ impl LayerKey {
     }
 }
 
-/// The name of what a key of a layer refers to in the store.
+/// The name of what a key of a layer refers to in the store: `LAYER/KEY`, or `LAYER` for an empty key. As in the name of
+/// a limiter, slashes of the layer are escaped: no key reaches what belongs to another layer.
 pub(crate) fn name_in_store(layer: &str, key: &str) -> String {
-    match key {
-        "" => layer.to_owned(),
-        key => format!("{layer}/{key}"),
+    let mut name = layer.replace('%', "%25").replace('/', "%2F");
+    if !key.is_empty() {
+        name.push('/');
+        name.push_str(key);
     }
+    name
+}
+
+/// The target as the client sent it: axum's `nest` removes its prefix from the URI.
+pub(crate) fn original_uri(parts: &Parts) -> &Uri {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri;
+    }
+    &parts.uri
 }
 
 /// One key for all requests.
@@ -129,14 +144,19 @@ impl RequestKey for Header {
     }
 }
 
-/// The path of the request, without the query. A path with parameters is a key for each value of them: in axum,
-/// `MatchedPath` is mostly better.
+/// The path of the request, percent-decoded, without the query; in axum (feature `axum`), with the prefix that `nest`
+/// removes.
+///
+/// **It is the text of the path, not the resource**: if `/documents/7`, `/documents/07` and `/documents/7/` reach the
+/// same document, they are three keys. To lock a resource, make the key of its id, in one form, with [`key_fn`].
+///
+/// A path with parameters is a key for each value of them: to limit routes in axum, `MatchedPath` is mostly better.
 #[derive(Clone, Copy, Debug)]
 pub struct Path;
 
 impl RequestKey for Path {
     fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
-        MaybeReady::ready(Some(parts.uri.path().to_owned()))
+        MaybeReady::ready(Some(percent_decoded(original_uri(parts).path())))
     }
 }
 
@@ -158,8 +178,15 @@ impl RequestKey for MatchedPath {
 /// ```
 /// use windlass_tower::key_fn;
 ///
-/// let tenant = key_fn(|parts| parts.uri.host().map(str::to_owned));
+/// /// Set by the authentication.
+/// #[derive(Clone)]
+/// struct Account(String);
+///
+/// let account = key_fn(|parts| Some(parts.extensions.get::<Account>()?.0.clone()));
 /// ```
+///
+/// Take the key from what the service knows. A client that chooses its own key, with a header or a host name that is
+/// not checked, avoids its limit.
 pub fn key_fn<F>(function: F) -> KeyFn<F>
 where
     F: Fn(&Parts) -> Option<String> + Send + Sync + 'static,
@@ -260,14 +287,38 @@ fn combined(
     }
 }
 
-/// The key as it is stored: readable if that is possible.
+/// The key as it is stored: readable if that is possible. A readable key does not begin as [`MISSING`] and [`DIGEST`] do.
 fn stored(key: String) -> String {
     let is_printable = |byte| matches!(byte, b' '..=b'~');
     let is_readable = key.bytes().all(is_printable) || !key.chars().any(char::is_control);
-    if key.len() <= LONGEST_READABLE && is_readable {
+    if key.len() <= LONGEST_READABLE && is_readable && !key.starts_with('(') {
         return key;
     }
-    digest(&[key.as_bytes()])
+    format!("{DIGEST}{}", digest(&[key.as_bytes()]))
+}
+
+/// The text with `%41` decoded. What is not UTF-8 is replaced: that joins keys, and never splits one.
+fn percent_decoded(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        decoded.push(match after {
+            [high, low, after @ ..] if *byte == b'%' => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    rest = after;
+                    high << 4 | low
+                }
+                _ => *byte,
+            },
+            _ => *byte,
+        });
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// The SHA-256 digest of some texts, in a form in which they cannot be confused.
@@ -307,7 +358,25 @@ mod tests {
     #[test]
     fn unreadable_keys_are_stored_as_a_digest() {
         assert_eq!(stored("203.0.113.7".to_owned()), "203.0.113.7");
-        assert_eq!(stored("x".repeat(8_192)).len(), 64);
-        assert_eq!(stored("a\nb".to_owned()).len(), 64);
+        for key in ["x".repeat(8_192), "a\nb".to_owned(), MISSING.to_owned()] {
+            let stored = stored(key);
+            assert_eq!(stored.strip_prefix(DIGEST).unwrap().len(), 64);
+        }
+    }
+
+    #[test]
+    fn paths_are_decoded_once() {
+        for (path, decoded) in [
+            ("/a/7", "/a/7"),
+            ("/a/%37", "/a/7"),
+            ("/%c3%A9", "/\u{e9}"),
+            ("/%2541", "/%41"),
+            ("/%", "/%"),
+            ("/%4", "/%4"),
+            ("/%4x%41", "/%4xA"),
+            ("/%ff", "/\u{fffd}"),
+        ] {
+            assert_eq!(percent_decoded(path), decoded, "{path}");
+        }
     }
 }

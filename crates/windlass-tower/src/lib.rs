@@ -8,6 +8,8 @@
 //! | [`ConcurrencyLayer`] | bounds how many requests run at once | 503 and `Retry-After` |
 //!
 //! ```
+//! use std::net::SocketAddr;
+//!
 //! use axum::{Router, routing::get};
 //! use windlass::Quota;
 //! use windlass_tower::{ClientIp, LimitLayer};
@@ -15,15 +17,20 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 //! let w = windlass::connect("memory:").await?; // or redis://127.0.0.1, shared by all instances
 //! let limit = LimitLayer::new(&w, "api", Quota::per_minute(100)).key(ClientIp::new());
-//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+//! let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+//! // Without the address of the connection, all clients would share one limit.
+//! let app = app.into_make_service_with_connect_info::<SocketAddr>();
+//! # let _ = async move {
+//! axum::serve(tokio::net::TcpListener::bind("127.0.0.1:8080").await?, app).await
+//! # };
 //! # Ok(()) }
 //! ```
 //!
 //! # Refusals
 //!
 //! A refused request gets a body of type `application/problem+json` (RFC 9457); each layer takes another one with
-//! `reject_with`. A gRPC request (`content-type: application/grpc`) gets a gRPC status in a response without a body
-//! instead, which tonic and other clients read as a `Status`.
+//! `reject_with`. A gRPC request (POST with `content-type: application/grpc`) gets a gRPC status in a response without a
+//! body instead, which tonic and other clients read as a `Status`. No refusal is cached (`cache-control: no-store`).
 //!
 //! # Behaviour in a tower stack
 //!
@@ -39,7 +46,7 @@
 //!
 //! | feature | enables |
 //! |---|---|
-//! | `axum` | the key `MatchedPath`, and the peer address of axum's `ConnectInfo` for [`ClientIp`] |
+//! | `axum` | the key `MatchedPath`, the peer address of axum's `ConnectInfo` for [`ClientIp`], and paths with the prefix that `Router::nest` removes |
 
 mod body;
 mod client_ip;

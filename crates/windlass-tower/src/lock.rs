@@ -23,18 +23,26 @@ use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_tower::{LockLayer, Path};
+/// use windlass_tower::{LockLayer, key_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let w = windlass::connect("memory:").await?;
-/// let one_at_a_time = LockLayer::new(&w, "orders", Path).wait(Duration::from_secs(2));
+/// // The number, not the text: `/orders/7` and `/orders/07` are the same order.
+/// let order = key_fn(|parts| {
+///     let id: u64 = parts.uri.path().strip_prefix("/orders/")?.parse().ok()?;
+///     Some(id.to_string())
+/// });
+/// let one_at_a_time = LockLayer::new(&w, "orders", order)
+///     .wait(Duration::from_secs(2))
+///     .max_hold(Duration::from_secs(30));
 /// # Ok(()) }
 /// ```
 ///
+/// The key must be the same for every request that reaches the same resource, so [`Path`](crate::Path) is rarely right.
 /// The handler gets the request extension [`RequestLock`], with the fencing token to send along with every write.
 ///
 /// A request that finds the lock busy gets 409 at once, or after [`wait`](LockLayer::wait). The lock is held until the
-/// response body has ended ([`HoldUntil`]). If the lease is lost, the request is [cancelled](OnLoss). A request
+/// response body has ended ([`HoldUntil`]); [`max_hold`](LockLayer::max_hold) bounds that. If the lease is lost, the request is [cancelled](OnLoss). A request
 /// [without a key](OnMissingKey) gets 400. If the store cannot be reached, the request gets 503.
 ///
 /// # Cancel safety
@@ -52,6 +60,7 @@ struct Config {
     name: String,
     key: LayerKey,
     ttl: Duration,
+    max_hold: Option<Duration>,
     wait: Option<Duration>,
     busy: BusyStatus,
     hold: HoldUntil,
@@ -111,7 +120,7 @@ impl RequestLock {
 }
 
 impl LockLayer {
-    /// Locks `NAME/KEY`.
+    /// Locks `NAME/KEY`; `%` and `/` in the name become `%25` and `%2F`.
     pub fn new(w: &Coordinator, name: &str, key: impl RequestKey) -> LockLayer {
         LockLayer {
             config: Arc::new(Config {
@@ -119,6 +128,7 @@ impl LockLayer {
                 name: name.to_owned(),
                 key: LayerKey::new(key, OnMissingKey::Reject),
                 ttl: Lease::DEFAULT_TTL,
+                max_hold: None,
                 wait: None,
                 busy: BusyStatus::default(),
                 hold: HoldUntil::default(),
@@ -141,6 +151,11 @@ impl LockLayer {
     /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died blocks others.
     pub fn ttl(self, ttl: Duration) -> LockLayer {
         self.with(|config| config.ttl = ttl)
+    }
+
+    /// Holds the lock for at most this long; then the lease is [lost](OnLoss). By default there is no bound: a client that reads slowly, or not at all, holds the lock for as long as its connection lives.
+    pub fn max_hold(self, hold: Duration) -> LockLayer {
+        self.with(|config| config.max_hold = Some(hold))
     }
 
     /// Waits in the queue for at most this long. By default a request does not wait.
@@ -186,7 +201,10 @@ impl Config {
             return Ok(None);
         };
         let name = name_in_store(&self.name, &key);
-        let lock = self.coordinator.lock(&name).ttl(self.ttl);
+        let mut lock = self.coordinator.lock(&name).ttl(self.ttl);
+        if let Some(hold) = self.max_hold {
+            lock = lock.max_hold(hold);
+        }
         let attempt = match self.wait {
             None => lock.try_acquire().await,
             Some(wait) => lock.acquire_within(wait).await,
@@ -219,7 +237,7 @@ impl<B: Send + 'static> Stage<B> for LockLayer {
         let key = config.key.of(&parts);
         request = Request::from_parts(parts, body);
         MaybeReady::later(async move {
-            let protocol = Protocol::of(request.headers());
+            let protocol = Protocol::of(request.method(), request.headers());
             let guard = match config.acquire(key.await).await {
                 Ok(guard) => guard,
                 Err(rejection) => {

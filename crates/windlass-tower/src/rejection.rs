@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::json;
 use windlass::Decision;
 
@@ -14,6 +14,11 @@ use crate::body::Whole;
 
 /// Makes the response to a refused request.
 pub(crate) type Respond = Arc<dyn Fn(&Rejection) -> Response<Bytes> + Send + Sync>;
+
+/// An extension of every refusal: an outer [`IdempotencyLayer`](crate::IdempotencyLayer) must not take it for the
+/// response of the handler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) RejectionKind);
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
@@ -226,6 +231,11 @@ impl Rejection {
             let seconds = HeaderValue::from(whole_seconds(wait));
             response.headers_mut().entry(RETRY_AFTER).or_insert(seconds);
         }
+        // Some statuses, such as gRPC's 200, may be cached by default.
+        let no_store = HeaderValue::from_static("no-store");
+        let headers = response.headers_mut();
+        headers.entry(CACHE_CONTROL).or_insert(no_store);
+        response.extensions_mut().insert(Refused(self.kind));
         response
     }
 
@@ -264,12 +274,14 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    pub(crate) fn of(headers: &HeaderMap) -> Protocol {
+    /// The protocol of a request. A gRPC client reads the status 200 with another one inside; any other client would
+    /// take that for success.
+    pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Protocol {
         let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let rest = content.and_then(|content| content.strip_prefix(b"application/grpc"));
         match rest {
             // Not gRPC-Web, whose clients read HTTP statuses.
-            Some([] | [b'+' | b';' | b' ', ..]) => Protocol::Grpc,
+            Some([] | [b'+' | b';', ..]) if method == Method::POST => Protocol::Grpc,
             _ => Protocol::Http,
         }
     }

@@ -1,6 +1,5 @@
 //! Reading a body into memory, up to a bound.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 
 use bytes::{Bytes, BytesMut};
@@ -29,41 +28,82 @@ where
     }
     // Boxed, so that it can be passed on after it was polled.
     let mut body = Box::pin(body);
-    let mut frames = VecDeque::new();
-    let mut length = 0;
+    let mut read = Read::default();
     let mut trailers = None;
     loop {
         let frame = match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             None => break,
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
-                return Buffered::Failed(Body::resumed(frames, Some(error.into()), body));
+                let read = read.into_bytes();
+                return Buffered::Failed(Body::resumed(read, Some(error.into()), body));
             }
         };
         match frame.into_data() {
             Ok(data) => {
-                length += data.len();
-                frames.push_back(data);
-                if length > most {
-                    return Buffered::TooLarge(Body::resumed(frames, None, body));
+                read.append(data);
+                if read.len() > most {
+                    return Buffered::TooLarge(Body::resumed(read.into_bytes(), None, body));
                 }
             }
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
     Buffered::Whole(Whole {
-        data: concatenated(frames, length),
+        data: read.into_bytes(),
         trailers,
     })
 }
 
-fn concatenated(mut frames: VecDeque<Bytes>, length: usize) -> Bytes {
-    if frames.len() <= 1 {
-        return frames.pop_front().unwrap_or_default();
+/// What was read. One frame is kept as it is; more are copied together, because a client that sends a byte at a time
+/// would fill the memory with the frames around them.
+#[derive(Default)]
+struct Read {
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Read {
+    fn append(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+        } else if !data.is_empty() {
+            self.joined
+                .extend_from_slice(&std::mem::take(&mut self.first));
+            self.joined.extend_from_slice(&data);
+        }
     }
-    let mut all = BytesMut::with_capacity(length);
-    for frame in frames {
-        all.extend_from_slice(&frame);
+
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
     }
-    all.freeze()
+
+    fn into_bytes(self) -> Bytes {
+        match self.joined.is_empty() {
+            true => self.first,
+            false => self.joined.freeze(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_joined_in_order_and_a_single_one_is_not_copied() {
+        let mut read = Read::default();
+        let frame = Bytes::from("one frame".to_owned());
+        for data in [Bytes::new(), frame.clone(), Bytes::new()] {
+            read.append(data);
+        }
+        assert_eq!(read.len(), 9);
+        assert_eq!(read.into_bytes().as_ptr(), frame.as_ptr());
+        let mut read = Read::default();
+        for data in ["", "a", "", "bc", "d", ""] {
+            read.append(Bytes::from(data));
+        }
+        assert_eq!(read.len(), 4);
+        assert_eq!(read.into_bytes(), "abcd");
+    }
 }

@@ -6,7 +6,8 @@ mod key_header;
 mod record;
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -19,7 +20,9 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
+use tracing::Instrument as _;
 use windlass::{Begun, Coordinator, ErrorKind, Fence, Finished, Lease, OnFailure, Once, OnceGuard};
 
 use self::buffer::{Buffered, buffer};
@@ -27,24 +30,31 @@ use self::key_header::KeyHeader;
 use self::record::Record;
 use crate::BoxError;
 use crate::body::{Body, Whole};
-use crate::key::{RequestKey, digest};
+use crate::key::{RequestKey, digest, name_in_store, original_uri};
 use crate::maybe_ready::MaybeReady;
 use crate::protected::{Entered, Protected, Stage, sealed};
-use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+use crate::rejection::{Protocol, Refused, Rejection, RejectionKind, Respond};
 
 /// How long a response waits until it is stored. After that, storing it continues in the background.
 const STORE_WAIT: Duration = Duration::from_secs(5);
+/// How long the body of a response is awaited after the client is gone. After that, the request counts as interrupted.
+const READ_WAIT: Duration = Duration::from_secs(60);
 static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Runs a request once per `Idempotency-Key`, over all instances that share the store, and replays its response to
 /// repeats (draft-ietf-httpapi-idempotency-key-header-07).
 ///
 /// ```
-/// use windlass_tower::{Header, IdempotencyLayer};
+/// use windlass_tower::{IdempotencyLayer, key_fn};
+///
+/// /// Set by the authentication.
+/// #[derive(Clone)]
+/// struct Account(String);
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let w = windlass::connect("memory:").await?;
-/// let once = IdempotencyLayer::new(&w, "payments", Header::named("authorization")).required();
+/// let account = key_fn(|parts| Some(parts.extensions.get::<Account>()?.0.clone()));
+/// let once = IdempotencyLayer::new(&w, "payments", account).required();
 /// # Ok(()) }
 /// ```
 ///
@@ -58,14 +68,16 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// | key doubled, empty, longer than 255 bytes, or not printable ASCII | 400 |
 ///
 /// The key is a string of a structured field, `"8e03978e"`; without quotes it is the same key. It is scoped to a
-/// **principal**: one client cannot read the responses of another. What is stored are digests of key, principal and
+/// **principal**: one client cannot read the responses of another. Use the id of the account: a token that is refreshed
+/// between two attempts makes another principal of it, and the request runs twice. What is stored are digests of key, principal and
 /// request, and the response.
 ///
 /// # What is stored
 ///
 /// By default every response but those with status 408, 425, 429 and 5xx, after which the request runs again
-/// ([`store_if`](IdempotencyLayer::store_if)). A gRPC status counts as the HTTP status that it corresponds to. Of the headers, those that describe the content
-/// ([`replay_headers`](IdempotencyLayer::replay_headers)); no cookies.
+/// ([`store_if`](IdempotencyLayer::store_if)). A gRPC status counts as the HTTP status that it corresponds to. The
+/// refusal of a layer of this crate that is further inside, such as a busy lock, is never stored. Of the headers and
+/// trailers, those that describe the content ([`replay_headers`](IdempotencyLayer::replay_headers)); no cookies.
 ///
 /// # Bodies
 ///
@@ -78,7 +90,8 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 ///
 /// A handler that panics, or is dropped because of a timeout or a disconnect, leaves the key free by default: a repeat
 /// runs the request again ([`on_interruption`](IdempotencyLayer::on_interruption)). As soon as the handler has
-/// returned its response, the response is stored even if the client is gone. If the lease of the key is lost, the
+/// returned its response, the response is stored even if the client is gone; its body is read for up to a minute more.
+/// If the lease of the key is lost, the
 /// handler is dropped and the request gets 503. If the instance dies, a repeat runs the request again after the TTL.
 ///
 /// If the response cannot be stored, the client gets it nevertheless, and the error is logged.
@@ -240,9 +253,15 @@ impl IdempotencyLayer {
         self.with(|config| config.store_if = Arc::new(is_final))
     }
 
-    /// Also stores and replays these response headers.
+    /// Also stores and replays these response headers and trailers.
     pub fn replay_headers(self, names: impl IntoIterator<Item = HeaderName>) -> IdempotencyLayer {
-        self.with(|config| config.replay_headers.extend(names))
+        self.with(|config| {
+            for name in names {
+                if !config.replay_headers.contains(&name) {
+                    config.replay_headers.push(name);
+                }
+            }
+        })
     }
 
     /// Makes the response to a refused request.
@@ -282,24 +301,18 @@ impl Config {
     async fn start(
         &self,
         parts: &Parts,
-        principal: Option<String>,
+        principal: &str,
         key: &str,
         body: &Bytes,
     ) -> Result<Start, Rejection> {
-        let Some(principal) = principal else {
-            let detail = "the request does not say who sends it";
-            return self.refuse(RejectionKind::MissingKey, detail);
-        };
         let key = digest(&[principal.as_bytes(), key.as_bytes()]);
-        let target = parts
-            .uri
-            .path_and_query()
-            .map_or("", |target| target.as_str());
+        let target = original_uri(parts).path_and_query();
+        let target = target.map_or("", |target| target.as_str());
         let request = [parts.method.as_str(), target].map(str::as_bytes);
         let fingerprint = digest(&[request[0], request[1], &Sha256::digest(body)]);
         let once = self
             .coordinator
-            .once(&format!("{}/{key}", self.name))
+            .once(&name_in_store(&self.name, &key))
             .payload(fingerprint)
             .ttl(self.ttl)
             .retention(self.retention);
@@ -332,6 +345,17 @@ impl Config {
         kept
     }
 
+    /// The trailers that are stored: the same names, and all of gRPC's.
+    fn kept_trailers(&self, trailers: &HeaderMap) -> HeaderMap {
+        let mut kept = HeaderMap::new();
+        for (name, value) in trailers {
+            if name.as_str().starts_with("grpc-") || self.replay_headers.contains(name) {
+                kept.append(name, value.clone());
+            }
+        }
+        kept
+    }
+
     /// Whether a response is stored that may be one of gRPC.
     fn is_stored(&self, headers: &HeaderMap, body: &Whole) -> bool {
         let status = grpc_status::as_http(headers, body.trailers.as_ref());
@@ -344,21 +368,35 @@ impl Config {
         content.is_some_and(|content| content.starts_with(b"text/event-stream"))
     }
 
-    /// Reads the response, stores it, and returns the response that counts.
-    async fn finish<R>(&self, mut running: Running, response: Response<R>) -> Response<Body<R>>
+    /// Reads the response, stores it, and returns the response that counts. `gone` is cancelled when nobody waits for
+    /// it any more.
+    async fn finish<R>(
+        &self,
+        mut running: Running,
+        response: Response<R>,
+        gone: CancellationToken,
+    ) -> Response<Body<R>>
     where
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         let (parts, body) = response.into_parts();
-        if !(self.store_if)(parts.status) {
-            running.outcome = OnFailure::Retry;
+        let refused = parts.extensions.get().map(|Refused(kind)| *kind);
+        if refused.is_some() || !(self.store_if)(parts.status) {
+            // A lost lease interrupts a handler that has begun; any other refusal comes before the handler.
+            if refused != Some(RejectionKind::LeaseLost) {
+                running.outcome = OnFailure::Retry;
+            }
             running.end().await;
             return Response::from_parts(parts, Body::inner(body));
         }
         let buffered = match Config::is_stream(&parts.headers) {
-            true => Buffered::TooLarge(Body::inner(body)),
-            false => buffer(body, self.max_response_bytes).await,
+            true => Some(Buffered::TooLarge(Body::inner(body))),
+            false => unless(waited_in_vain(gone), buffer(body, self.max_response_bytes)).await,
+        };
+        let Some(buffered) = buffered else {
+            running.end().await;
+            return Response::from_parts(parts, Body::from(Whole::default()));
         };
         let (stored, body) = match buffered {
             Buffered::Whole(whole) if !self.is_stored(&parts.headers, &whole) => {
@@ -366,7 +404,14 @@ impl Config {
                 running.end().await;
                 return Response::from_parts(parts, Body::from(whole));
             }
-            Buffered::Whole(whole) => (Some(whole.clone()), Body::from(whole)),
+            Buffered::Whole(whole) => {
+                let trailers = whole.trailers.as_ref();
+                let stored = Whole {
+                    data: whole.data.clone(),
+                    trailers: trailers.map(|trailers| self.kept_trailers(trailers)),
+                };
+                (Some(stored), Body::from(whole))
+            }
             Buffered::TooLarge(body) if self.on_large_response == OnLargeResponse::RunAgain => {
                 running.outcome = OnFailure::Retry;
                 running.end().await;
@@ -384,7 +429,7 @@ impl Config {
             body: stored,
         };
         let guard = running.take();
-        // On its own, so that a client that is gone does not prevent it.
+        // On its own, so that it continues after the wait.
         let storing = tokio::spawn(async move {
             let record = record.encode();
             let finished = guard.finish(&record).await?;
@@ -408,6 +453,24 @@ impl Config {
         }
         Response::from_parts(parts, body)
     }
+}
+
+/// Ends when the client has been gone for a while, and the body of its response is still not there.
+async fn waited_in_vain(gone: CancellationToken) {
+    gone.cancelled().await;
+    tokio::time::sleep(READ_WAIT).await;
+}
+
+/// The value of the future, unless `end` comes first.
+async fn unless<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>) -> Option<T> {
+    let (mut end, mut future) = (pin!(end), pin!(future));
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        end.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// The stored response, marked as a repeat.
@@ -511,7 +574,7 @@ where
     fn enter(&self, request: Request<B>) -> MaybeReady<Entered<Body<B>, IdempotencyHeld>> {
         let config = Arc::clone(&self.config);
         let (mut parts, body) = request.into_parts();
-        let protocol = Protocol::of(&parts.headers);
+        let protocol = Protocol::of(&parts.method, &parts.headers);
         let refused = {
             let config = Arc::clone(&config);
             move |rejection: Rejection| {
@@ -538,6 +601,10 @@ where
         };
         let principal = config.principal.key(&parts);
         MaybeReady::later(async move {
+            let Some(principal) = principal.await else {
+                let detail = "the request does not say who sends it";
+                return refused(Rejection::new(RejectionKind::MissingKey, detail));
+            };
             let body = match buffer(body, config.max_request_bytes).await {
                 Buffered::Whole(body) => body,
                 Buffered::TooLarge(_) => {
@@ -549,9 +616,7 @@ where
                     return refused(Rejection::new(RejectionKind::RequestUnreadable, detail));
                 }
             };
-            let start = config
-                .start(&parts, principal.await, &key, &body.data)
-                .await;
+            let start = config.start(&parts, &principal, &key, &body.data).await;
             let guard = match start {
                 Ok(Start::Run(guard)) => guard,
                 Ok(Start::Answer(response)) => return Entered::Answer(response),
@@ -587,7 +652,21 @@ where
             return MaybeReady::ready(response.map(Body::inner));
         };
         let config = Arc::clone(&self.config);
-        MaybeReady::later(async move { config.finish(running, response).await })
+        MaybeReady::later(async move {
+            let gone = CancellationToken::new();
+            let _waiting = gone.clone().drop_guard();
+            // On its own: the handler has returned, so a client that is gone does not prevent that its response is read
+            // and stored.
+            let finishing = async move { config.finish(running, response, gone).await };
+            let finishing = finishing.in_current_span();
+            match tokio::spawn(finishing).await {
+                Ok(response) => response,
+                // The body panicked, as it would have in this task.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime shuts down, and this task with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 }
 
@@ -602,5 +681,23 @@ impl fmt::Debug for IdempotencyLayer {
 impl fmt::Debug for IdempotencyHeld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyHeld").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn body_without_end_is_awaited_while_the_client_is_there_and_a_minute_longer() {
+        let gone = CancellationToken::new();
+        let reading = unless(waited_in_vain(gone.clone()), std::future::pending::<()>());
+        let mut reading = pin!(reading);
+        let hour = Duration::from_secs(3_600);
+        assert!(tokio::time::timeout(hour, &mut reading).await.is_err());
+        gone.cancel();
+        let early = READ_WAIT - Duration::from_secs(1);
+        assert!(tokio::time::timeout(early, &mut reading).await.is_err());
+        assert!(reading.await.is_none());
     }
 }

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use windlass::{ErrorKind, Limiter, Result};
+use windlass::{Decision, ErrorKind, Limiter, Reserve, Result};
 
 use super::plan::Plan;
 use crate::body::{AtEnd, Finishing};
 
-/// The most that one response is charged, as a multiple of the limit.
+/// The most that one request is charged after its response, as a multiple of the limit.
 const MOST_LIMITS: u64 = 16;
 /// Longer than any debt can take to be refilled.
 const ANY_WAIT: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// What a handler charges for a request, as an extension of its response, beside the cost that was taken before. The
-/// innermost [`LimitLayer`](crate::LimitLayer) takes it.
+/// innermost [`LimitLayer`](crate::LimitLayer) that is enforced takes it; those in shadow mode further inside count it
+/// too. A handler that is dropped or panics charges nothing: see
+/// [`charge_status`](crate::LimitLayer::charge_status).
 ///
 /// ```
 /// use axum::Extension;
@@ -29,7 +31,11 @@ pub struct Charge(pub u64);
 
 pub(super) type ByStatus = Arc<dyn Fn(StatusCode) -> u64 + Send + Sync>;
 
-/// Charges in the background: the response does not wait for it, and a client that is gone does not prevent it.
+/// The status by which an interrupted request is charged: nginx's 499, the client closed the request.
+pub(super) const INTERRUPTED: u16 = 499;
+
+/// Charges in the background: the response does not wait for it, and a client that goes away meanwhile does not
+/// prevent it.
 pub(super) fn in_background(plan: &Arc<Plan>, key: &str, units: u64) {
     if units == 0 {
         return;
@@ -49,25 +55,32 @@ pub(super) fn in_background(plan: &Arc<Plan>, key: &str, units: u64) {
 }
 
 /// Takes units that were used already. A token bucket goes into debt, which is refilled before the next request is
-/// let through; a window has no debt, and is emptied.
+/// let through; a window, and a bucket that is not refilled, have no debt, and are emptied.
 async fn charge(limiter: &Limiter, key: &str, units: u64, most: u64) -> Result<()> {
     let mut left = units.min(most.saturating_mul(MOST_LIMITS));
     while left > 0 {
         let chunk = left.min(most);
         match limiter.reserve(key, chunk, ANY_WAIT).await {
-            Ok(_) => left -= chunk,
+            Ok(Reserve::Granted(_)) => left -= chunk,
+            // No wait is long enough: a quota is not refilled.
+            Ok(Reserve::Denied(decision)) => return empty(limiter, key, decision).await,
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
                 let decision = limiter.check_n(key, chunk).await?;
                 if decision.is_allowed() {
                     left -= chunk;
                 } else {
-                    return limiter.check_n(key, decision.remaining()).await.map(drop);
+                    return empty(limiter, key, decision).await;
                 }
             }
             Err(e) => return Err(e),
         }
     }
     Ok(())
+}
+
+/// Takes what is left.
+async fn empty(limiter: &Limiter, key: &str, decision: Decision) -> Result<()> {
+    limiter.check_n(key, decision.remaining()).await.map(drop)
 }
 
 /// Charges for the bytes of a body when it ends, or is dropped.

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use tower_layer::Layer;
-use windlass::{Basis, Coordinator, Decision, OnStoreError};
+use windlass::{Basis, Coordinator, Decision, OnStoreError, Quota};
 
-use self::charge::{ByStatus, ChargeBytes};
+use self::charge::{ByStatus, ChargeBytes, INTERRUPTED};
 use self::plan::{LimiterOptions, Plan, Plans};
 use crate::BoxError;
 use crate::body::Body;
@@ -27,6 +27,7 @@ use crate::rejection::{Protocol, Rejection, RejectionKind, Respond, whole_second
 pub use self::charge::Charge;
 pub use self::policy::{Policies, Policy};
 
+const TOO_DEAR: &str = "the request costs more than the limit allows at once";
 static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -172,16 +173,25 @@ impl LimitLayer {
         self.with_options(|options| options.leased = true)
     }
 
-    /// What a request costs before it is handled; 1 by default. A cost of 0 takes nothing, and lets the request through
-    /// while a unit is left: for limits that are charged after the response.
+    /// What a request costs before it is handled; 1 by default. Only this cost bounds what runs at once.
+    ///
+    /// A cost of 0 takes nothing, and lets the request through while a unit is left: for limits that are charged after
+    /// the response. All requests that arrive before the first of them is charged are let through, so a client that
+    /// sends them in parallel gets beyond the limit. Where that matters, as for guesses of a password, take the cost
+    /// before.
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> LimitLayer {
         self.with(|config| config.cost = Some(Arc::new(cost)))
     }
 
-    /// What a request is charged after its response, by the status: for failed logins, for example.
+    /// What a request is charged after its response, by the status, beside its [cost](LimitLayer::cost): to make
+    /// failures dearer, for example.
     ///
-    /// The charge is sent in the background. A token bucket goes into debt for what it does not have, up to 16 times
-    /// the limit; a window is emptied.
+    /// A request that is interrupted (the client disconnects, the handler panics, a timeout drops it, the inner service
+    /// fails) is charged as status 499, so the function should not be 0 for it where going away must not pay.
+    ///
+    /// The charge is sent in the background: requests that run meanwhile were let through without it. A token bucket
+    /// goes into debt for what it does not have, by at most 16 times the limit for each request. A window, and a bucket
+    /// that is not refilled, are emptied.
     pub fn charge_status(
         self,
         units: impl Fn(StatusCode) -> u64 + Send + Sync + 'static,
@@ -200,8 +210,9 @@ impl LimitLayer {
         self.with(|config| config.bytes_per_unit = Some(bytes_per_unit))
     }
 
-    /// Decides and counts, but lets every request through, without headers: to try a limit out. Denials are logged, and
-    /// counted in [`shadow_denied`](LimitLayer::shadow_denied).
+    /// Decides and counts, but lets every request through, without headers, and without the extension [`Decision`]: to
+    /// try a limit out beside the limits that are enforced. Refusals are logged, and counted in
+    /// [`shadow_denied`](LimitLayer::shadow_denied).
     pub fn shadow(self) -> LimitLayer {
         self.with(|config| config.shadow = true)
     }
@@ -256,13 +267,35 @@ impl Config {
         }
     }
 
-    fn cost(&self, parts: &Parts) -> u64 {
-        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    /// Refuses a request before the limiter decides; in shadow mode, counts it and lets it through.
+    fn refuse<B>(&self, parts: Parts, body: B, rejection: &Rejection) -> Entered<B, LimitHeld> {
+        if self.shadow {
+            self.count_denied(&rejection.detail);
+            return exempt(parts, body);
+        }
+        let protocol = Protocol::of(&parts.method, &parts.headers);
+        Entered::Answer(rejection.response(self.respond.as_ref(), protocol))
     }
 
-    fn refuse<B>(&self, parts: &Parts, rejection: &Rejection) -> Entered<B, LimitHeld> {
-        let protocol = Protocol::of(&parts.headers);
-        Entered::Answer(rejection.response(self.respond.as_ref(), protocol))
+    fn count_denied(&self, reason: &str) {
+        self.shadow_denied.fetch_add(1, Ordering::Relaxed);
+        let limiter = &self.options.name;
+        tracing::info!(limiter, reason, "a limit in shadow mode would refuse");
+    }
+
+    /// The cost, unless no quota can ever allow it.
+    fn checked_cost(&self, parts: &Parts) -> Result<u64, Rejection> {
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
+        match cost <= Quota::MAX_UNITS {
+            true => Ok(cost),
+            false => Err(Rejection::new(RejectionKind::Limited, TOO_DEAR)),
+        }
+    }
+
+    /// What a request with this status is charged.
+    fn charge_for(&self, status: u16) -> u64 {
+        let status = StatusCode::from_u16(status).expect("a status has three digits");
+        self.charge_status.as_ref().map_or(0, |units| units(status))
     }
 
     fn conclude<B>(
@@ -279,24 +312,24 @@ impl Config {
                 tracing::warn!(%error, "a limit in shadow mode could not be decided");
                 None
             }
-            Err(error) => return self.refuse(&parts, &Rejection::store_error(&error)),
+            Err(error) => return self.refuse(parts, body, &Rejection::store_error(&error)),
         };
         if let Some(decision) = decision {
             if !decision.is_allowed() && self.shadow {
-                self.shadow_denied.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(
-                    limiter = self.options.name,
-                    "a limit in shadow mode is exceeded"
-                );
+                self.count_denied("too many requests");
             } else if !decision.is_allowed() {
                 return self.deny(&parts, &plan, &decision);
             }
-            parts.extensions.insert(decision);
+            // The handler acts on the limits that are enforced.
+            if !self.shadow {
+                parts.extensions.insert(decision);
+            }
         }
         let held = LimitHeld(Some(Counted {
             plan,
             key,
             decision,
+            if_interrupted: self.charge_for(INTERRUPTED),
         }));
         Entered::Serve(Request::from_parts(parts, body), held)
     }
@@ -310,7 +343,7 @@ impl Config {
             )
         } else {
             let detail = match decision.is_never() {
-                true => "the request costs more than the limit allows at once",
+                true => TOO_DEAR,
                 false => "too many requests",
             };
             Rejection::new(RejectionKind::Limited, detail)
@@ -323,7 +356,7 @@ impl Config {
         }
         rejection.retry_after = decision.retry_after();
         rejection.decision = Some(*decision);
-        let protocol = Protocol::of(&parts.headers);
+        let protocol = Protocol::of(&parts.method, &parts.headers);
         let mut response = rejection.response(self.respond.as_ref(), protocol);
         self.add_headers(response.headers_mut(), plan, decision);
         Entered::Answer(response)
@@ -357,7 +390,7 @@ impl Config {
     }
 }
 
-/// A request that was counted; `None` if it is exempt.
+/// A request that was counted; `None` if it is exempt. Dropping it is an interruption, which is charged.
 #[derive(Debug)]
 pub struct LimitHeld(Option<Counted>);
 
@@ -366,6 +399,16 @@ struct Counted {
     plan: Arc<Plan>,
     key: String,
     decision: Option<Decision>,
+    /// What is charged if the request gets no response.
+    if_interrupted: u64,
+}
+
+impl Drop for LimitHeld {
+    fn drop(&mut self) {
+        if let Some(counted) = self.0.take() {
+            charge::in_background(&counted.plan, &counted.key, counted.if_interrupted);
+        }
+    }
 }
 
 impl sealed::Sealed for LimitLayer {}
@@ -389,36 +432,41 @@ impl<B: Send + 'static> Stage<B> for LimitLayer {
             let key = match config.key.resolve(key.await) {
                 Ok(Some(key)) => key,
                 Ok(None) => return exempt(parts, body),
-                Err(rejection) => return config.refuse(&parts, &rejection),
+                Err(rejection) => return config.refuse(parts, body, &rejection),
             };
             let policies = match policies {
                 Some(policies) => policies.await,
                 None => None,
             };
             let plan = config.plan(policies);
-            let cost = config.cost(&parts);
+            let cost = match config.checked_cost(&parts) {
+                Ok(cost) => cost,
+                Err(rejection) => return config.refuse(parts, body, &rejection),
+            };
             let decision = plan.check(&key, cost).await;
             config.conclude((parts, body), plan, key, decision)
         })
     }
 
-    fn leave<R>(&self, held: LimitHeld, response: Response<R>) -> MaybeReady<Response<Body<R>>>
+    fn leave<R>(&self, mut held: LimitHeld, response: Response<R>) -> MaybeReady<Response<Body<R>>>
     where
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         let mut response = response.map(Body::inner);
-        let Some(counted) = held.0 else {
+        let Some(counted) = held.0.take() else {
             return MaybeReady::ready(response);
         };
         let config = &self.config;
         if let Some(decision) = &counted.decision {
             config.add_headers(response.headers_mut(), &counted.plan, decision);
         }
-        let by_status = config.charge_status.as_ref();
-        let by_status = by_status.map_or(0, |units| units(response.status()));
-        // The innermost limit takes the charge.
-        let by_handler = response.extensions_mut().remove();
+        let by_status = config.charge_for(response.status().as_u16());
+        // The innermost limit that is enforced takes the charge.
+        let by_handler = match config.shadow {
+            true => response.extensions().get().copied(),
+            false => response.extensions_mut().remove(),
+        };
         let by_handler = by_handler.map_or(0, |Charge(units)| units);
         let units = by_status.saturating_add(by_handler);
         charge::in_background(&counted.plan, &counted.key, units);
@@ -447,10 +495,13 @@ impl LimitLayer {
         let key = match config.key.resolve(key) {
             Ok(Some(key)) => key,
             Ok(None) => return MaybeReady::ready(exempt(parts, body)),
-            Err(rejection) => return MaybeReady::ready(config.refuse(&parts, &rejection)),
+            Err(rejection) => return MaybeReady::ready(config.refuse(parts, body, &rejection)),
         };
         let plan = Arc::clone(&config.plan);
-        let cost = config.cost(&parts);
+        let cost = match config.checked_cost(&parts) {
+            Ok(cost) => cost,
+            Err(rejection) => return MaybeReady::ready(config.refuse(parts, body, &rejection)),
+        };
         if let Some(decision) = plan.check_now(&key, cost) {
             return MaybeReady::ready(config.conclude((parts, body), plan, key, decision));
         }

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::routing::get as route;
 use http::StatusCode;
 use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
 use windlass::Coordinator;
 use windlass_testkit::eventually;
 use windlass_tower::{ConcurrencyLayer, Path};
 
-use crate::fixture::{SOON, Store, ask, get};
+use crate::fixture::{SOON, Store, ask, frames, get};
 
 fn layer(w: &Coordinator) -> ConcurrencyLayer {
     ConcurrencyLayer::new(w, "reports", 3)
@@ -91,5 +93,22 @@ async fn request_beyond_the_bound_gets_503_with_retry_after() {
         for call in calls.into_iter().skip(1) {
             assert_eq!(call.await.unwrap().status, StatusCode::OK);
         }
+    }
+}
+
+/// A client that stops reading keeps the body open: only the bound on the hold ends that.
+#[tokio::test]
+async fn permit_is_held_for_at_most_max_hold() {
+    for store in Store::each().await {
+        let layer = ConcurrencyLayer::new(&store.w, "reports", 1);
+        let layer = layer.max_hold(Duration::from_millis(300));
+        let endless = || async { Body::new(frames(std::iter::repeat("x"))) };
+        let app = Router::new().route("/", route(endless)).layer(layer);
+        let idle = app.clone().oneshot(get("/")).await.unwrap();
+        let free = eventually(SOON, || async {
+            app.clone().oneshot(get("/")).await.unwrap().status() == StatusCode::OK
+        });
+        assert!(free.await);
+        drop(idle);
     }
 }

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt as _};
 use windlass::{Coordinator, Options};
@@ -196,4 +197,23 @@ pub(crate) fn frames(
     }
 
     Frames(frames)
+}
+
+/// A body of what another task writes.
+pub(crate) struct Reading(pub(crate) tokio::io::DuplexStream);
+
+impl http_body::Body for Reading {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let mut space = [0; 64];
+        let mut read = ReadBuf::new(&mut space);
+        std::task::ready!(Pin::new(&mut self.0).poll_read(cx, &mut read))?;
+        let data = Bytes::copy_from_slice(read.filled());
+        Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
+    }
 }

@@ -8,8 +8,12 @@ use axum::extract::DefaultBodyLimit;
 use axum::response::IntoResponse as _;
 use axum::routing::post;
 use axum::{Extension, Router};
-use http::{HeaderName, HeaderValue, Request, StatusCode};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
 use windlass::Coordinator;
 use windlass_tower::{Header, IdempotencyLayer, IdempotentRequest, OnLargeResponse, Rejection};
 
@@ -326,7 +330,7 @@ async fn headers_methods_and_refusals_can_be_chosen() {
     let (app, _) = counting();
     let layer = layer(&store.w)
         .methods([http::Method::POST])
-        .replay_headers([HeaderName::from_static("x-trace")])
+        .replay_headers([HeaderName::from_static("x-trace"), CONTENT_TYPE])
         .reject_with(|rejection: &Rejection| {
             let text = bytes::Bytes::from(rejection.kind.code());
             http::Response::builder()
@@ -338,6 +342,8 @@ async fn headers_methods_and_refusals_can_be_chosen() {
     let _ = ask(&app, payment("key", "a")).await;
     let again = ask(&app, payment("key", "a")).await;
     assert_eq!(again.header("x-trace"), Some("1"));
+    let types = again.headers.get_all(CONTENT_TYPE).iter().count();
+    assert_eq!(types, 1, "{again:?}");
     let mismatch = ask(&app, payment("key", "b")).await;
     assert_eq!(mismatch.body, "idempotency-key-reused");
 }
@@ -359,4 +365,32 @@ async fn handler_sees_key_and_fence() {
     };
     let first = fence(ask(&app, payment("key-1", "a")).await);
     assert!(fence(ask(&app, payment("key-2", "a")).await) >= 1 && first >= 1);
+}
+
+#[tokio::test]
+async fn trailers_are_chosen_like_headers() {
+    let store = Store::memory().await;
+    let handler = || async {
+        let mut trailers = HeaderMap::new();
+        for name in [
+            "grpc-status",
+            "grpc-status-details-bin",
+            "etag",
+            "set-cookie",
+        ] {
+            trailers.insert(name, HeaderValue::from_static("0"));
+        }
+        let trailers = async { Some(Ok(trailers)) };
+        Body::new(Full::new(Bytes::from_static(b"text")).with_trailers(trailers))
+    };
+    let app = Router::new()
+        .route("/pay", post(handler))
+        .layer(layer(&store.w));
+    for sent in [4, 3] {
+        let response = app.clone().oneshot(payment("key", "a")).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        let trailers = body.trailers().unwrap();
+        assert_eq!(trailers.len(), sent, "{trailers:?}");
+        assert_eq!(trailers.contains_key("set-cookie"), sent == 4);
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::routing::post;
 use http::StatusCode;
 use tokio::io::AsyncWriteExt as _;
@@ -256,4 +257,42 @@ async fn full_store_starts_nothing_and_stores_what_was_started() {
     assert_eq!(count.load(Ordering::Relaxed), 1);
     fill("0");
     assert_eq!(ask(&app, payment("another", "a")).await.body, "done");
+}
+
+/// A handler that has returned has done its work, also if its body takes a while: the client need not wait for it.
+#[tokio::test]
+async fn response_whose_body_comes_later_is_stored_though_the_client_is_gone() {
+    for store in Store::each().await {
+        let gate = Arc::new(Semaphore::new(0));
+        let (returned, opened) = (Arc::new(Semaphore::new(0)), Arc::clone(&gate));
+        let has_returned = Arc::clone(&returned);
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let handler = move || async move {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let (reader, mut writer) = tokio::io::duplex(64);
+            tokio::spawn(async move {
+                has_returned.add_permits(1);
+                opened.acquire().await.unwrap().forget();
+                let _ = writer.write_all(b"done").await;
+            });
+            Body::new(crate::fixture::Reading(reader))
+        };
+        let app = Router::new().route("/pay", post(handler));
+        let app = app.layer(layer(&store.w));
+        let call = app.clone();
+        let call = tokio::spawn(async move { call.oneshot(payment("key", "a")).await.map(drop) });
+        returned.acquire().await.unwrap().forget();
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        gate.add_permits(10);
+        let repeat = settled(&app).await;
+        assert_eq!(
+            repeat.header("idempotent-replayed"),
+            Some("true"),
+            "{repeat:?}"
+        );
+        assert_eq!(repeat.body, "done");
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
 }

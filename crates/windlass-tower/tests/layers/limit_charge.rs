@@ -1,10 +1,14 @@
 //! `LimitLayer`: charging after the response.
 
+use std::future::pending;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::routing::get as route;
 use axum::{Extension, Router};
-use http::StatusCode;
-use tower::ServiceExt as _;
+use http::{Request, Response, StatusCode};
+use tokio::sync::Notify;
+use tower::{Layer as _, ServiceExt as _};
 use windlass::{Coordinator, Quota};
 use windlass_testkit::eventually;
 use windlass_tower::{Charge, LimitLayer};
@@ -109,4 +113,60 @@ async fn bytes_are_charged_when_the_body_ends_or_is_dropped() {
         drop(body);
         wait_for_remaining(&store.w, "dropped", quota, 94).await;
     }
+}
+
+/// A client cannot avoid the charge by going away, and a handler that fails is not free.
+#[tokio::test]
+async fn interrupted_requests_are_charged_as_status_499() {
+    for store in Store::each().await {
+        let quota = Quota::per_hour(100);
+        let charges = |status: StatusCode| match status.as_u16() {
+            499 => 7,
+            _ => 0,
+        };
+        let layer = LimitLayer::new(&store.w, "interrupted", quota);
+        let layer = layer.cost(|_| 0).charge_status(charges);
+        let entered = Arc::new(Notify::new());
+        let inside = Arc::clone(&entered);
+        let slow = move || async move {
+            inside.notify_one();
+            pending::<()>().await;
+        };
+        let app = Router::new()
+            .route("/slow", route(slow))
+            .route("/panic", route(panicking))
+            .route("/ok", route(|| async {}))
+            .layer(layer.clone());
+        tokio::select! {
+            reply = app.clone().oneshot(get("/slow")) => panic!("{reply:?}"),
+            () = entered.notified() => {}
+        }
+        wait_for_remaining(&store.w, "interrupted", quota, 93).await;
+        let panics = app.clone();
+        let call = tokio::spawn(async move { panics.oneshot(get("/panic")).await.map(drop) });
+        assert!(call.await.unwrap_err().is_panic());
+        wait_for_remaining(&store.w, "interrupted", quota, 86).await;
+        let failing = |_: Request<Body>| async { Err::<Response<Body>, _>("the backend is down") };
+        let failing = layer.layer(tower::service_fn(failing));
+        assert!(failing.oneshot(get("/")).await.is_err());
+        wait_for_remaining(&store.w, "interrupted", quota, 79).await;
+        // A request that ends is charged by its own status only.
+        assert_eq!(ask(&app, get("/ok")).await.status, StatusCode::OK);
+        wait_for_remaining(&store.w, "interrupted", quota, 79).await;
+    }
+}
+
+/// A bucket that is never refilled has no debt: what remains of it is taken.
+#[tokio::test]
+async fn charge_empties_a_quota_that_is_not_refilled() {
+    for store in Store::each().await {
+        let quota = Quota::per_second(0).burst(3);
+        let app = app(LimitLayer::new(&store.w, "once", quota));
+        assert_eq!(ask(&app, get("/rows")).await.status, StatusCode::OK);
+        wait_for_remaining(&store.w, "once", quota, 0).await;
+    }
+}
+
+async fn panicking() -> StatusCode {
+    panic!("the handler fails")
 }

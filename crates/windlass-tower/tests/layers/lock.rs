@@ -288,3 +288,36 @@ async fn dead_store_refuses() {
     assert_eq!(reply.code(), "store-unavailable");
     assert_eq!(entered.available_permits(), 0);
 }
+
+/// A client that stops reading keeps the body open: only the bound on the hold ends that.
+#[tokio::test]
+async fn lock_is_held_for_at_most_max_hold() {
+    for store in Store::each().await {
+        let layer = LockLayer::new(&store.w, "doc", Path);
+        let layer = layer.max_hold(Duration::from_millis(300));
+        let endless = || async { Body::new(frames(std::iter::repeat("x"))) };
+        let app = Router::new()
+            .route("/a", route(endless))
+            .route("/b", route(std::future::pending::<()>))
+            .layer(layer);
+        // Not read any further, and not dropped.
+        let idle = app.clone().oneshot(get("/a")).await.unwrap();
+        let free = eventually(SOON, || async {
+            app.clone().oneshot(get("/a")).await.unwrap().status() == StatusCode::OK
+        });
+        assert!(free.await);
+        let mut body = idle.into_body();
+        let lost = tokio::time::timeout(SOON, async {
+            while body.frame().await.unwrap().is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        lost.await.expect("the body ends with an error");
+        // A handler that takes longer is cancelled.
+        let reply = ask(&app, get("/b")).await;
+        assert_eq!(
+            (reply.status, reply.code()),
+            (StatusCode::SERVICE_UNAVAILABLE, "lease-lost".into())
+        );
+    }
+}

@@ -12,3 +12,4 @@ mod limit_charge;
 mod limit_faults;
 mod lock;
 mod nginx;
+mod stacked;
