@@ -15,7 +15,7 @@ use windlass_tower::{Charge, LimitLayer};
 
 use crate::fixture::{SOON, Store, ask, frames, get};
 
-/// Waits until so many units are left: charges are made in the background.
+/// Waits until this number of units is left: charges are made in the background.
 async fn wait_for_remaining(w: &Coordinator, name: &str, quota: Quota, expected: u64) {
     let limiter = w.limiter(name, quota);
     let charged = eventually(SOON, || async {
