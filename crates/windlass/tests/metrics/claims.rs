@@ -272,5 +272,6 @@ async fn calls_to_a_file_are_measured_by_operation_and_outcome() {
     assert_eq!(calls("file acquire ok"), 1.0);
     assert_eq!(calls("file inspect ok"), 1.0);
     assert_eq!(calls("file release ok"), 1.0);
-    assert_eq!(calls(""), 3.0);
+    // A busy machine may add a renewal.
+    assert_eq!(calls(""), calls("ok"), "{}", recorded.text());
 }
