@@ -28,6 +28,17 @@ pub(crate) fn duration(time: Duration) -> String {
     shown.fold(first, |text, part| text + " " + &part)
 }
 
+/// A number with its noun: `1 permit`, `2 permits`.
+pub(crate) fn count(number: impl Into<u64>, noun: &str) -> String {
+    let number = number.into();
+    match (number, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        (_, None) if noun.ends_with("sh") => format!("{number} {noun}es"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
 /// The owner and the note of a holder: `host:12:ab… (nightly backup)`.
 pub(crate) fn holder(holder: &Holder) -> String {
     let owner = printable(&holder.owner);
@@ -58,6 +69,14 @@ pub(crate) fn millis_ceil(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_agree_with_numbers() {
+        assert_eq!(count(1u32, "party"), "1 party");
+        assert_eq!(count(2u32, "party"), "2 parties");
+        assert_eq!(count(0u32, "permit"), "0 permits");
+        assert_eq!(count(7u32, "hash"), "7 hashes");
+    }
 
     #[test]
     fn durations_are_short() {

@@ -53,6 +53,13 @@ pub enum FenceStrength {
     Linearizable,
     /// As long as the server's clock is right: a server that lost data, or another one that takes
     /// over, continues from its clock.
+    ///
+    /// With Sentinel and in a cluster, a fence can go back in three cases: the clock of a server is
+    /// wrong by more than the time between two masters, or is corrected by more than 4 s and the
+    /// counter vanishes; two servers act as master at once, one of them cut off together with some
+    /// clients; a slot leaves a node of a cluster and returns between two checks of a client, after
+    /// the node in between lost grants. `docs/choose-a-backend.md` ("What a failover can still
+    /// break") describes them, and how to prevent the second.
     SingleNode,
     /// As long as a majority of the servers keep their counters.
     Quorum,

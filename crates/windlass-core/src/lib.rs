@@ -33,10 +33,9 @@
 //!    [`store::GrantListener`] that is given to the store when it is opened. Return
 //!    [`ErrorKind::OutcomeUnknown`] for a request that was sent and not answered, so that it is
 //!    undone by owner.
-//! 4. Add the URL scheme to `windlass`, behind a feature: parse it in `store_url.rs`, open the store in
-//!    `Options::connect` (`coordinator.rs`). Enable the feature in `windlass-cli` and
-//!    `windlass-testkit`, and add it to the features that `cargo xtask ci` checks alone. Name the
-//!    store in the hints of [`store::unsupported`].
+//! 4. Add the URL scheme to `windlass`, behind a feature: `store_url.rs` parses it and opens the store.
+//!    Enable the feature in `windlass-cli` and `windlass-testkit`, and add it to the features that
+//!    `cargo xtask ci` checks alone. Name the store in the hints of [`store::unsupported`].
 //! 5. Add its server to `windlass-testkit` (and to `xtask/src/servers.rs`, which installs it), and a
 //!    constructor of `TestStore`. Run the conformance suite on it: one line,
 //!    `windlass_testkit::conformance!(…)`, in a folder of `crates/windlass/tests`

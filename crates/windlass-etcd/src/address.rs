@@ -118,7 +118,7 @@ fn with_port(host: &str) -> Result<String, String> {
     match port.map(str::parse::<u16>) {
         None => Ok(format!("{name}:{PORT}")),
         Some(Ok(port)) if port != 0 => Ok(format!("{name}:{port}")),
-        _ => Err(format!("{host:?} has an invalid port")),
+        _ => Err(format!("{:?} has an invalid port", redact(host))),
     }
 }
 

@@ -15,7 +15,7 @@ use super::pools::Pools;
 use super::renew::Renewer;
 use super::tracked_claims::TrackedClaims;
 use super::watches::Watches;
-use windlass_core::error::Result;
+use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::store::unsupported::unsupported;
 use windlass_core::store::{
@@ -95,9 +95,11 @@ impl ClaimStore for EtcdClaims {
                 }
             };
             if acquired.as_ref().is_err_and(is_lease_not_found) {
+                // Either the claim's lease or that of the pool's own key is gone.
                 self.discard_lease(&ClaimKeys::new(&self.keys, kind, &name, &owner));
+                self.leases.discard_retention();
             }
-            self.leases.after_retained_write(acquired)
+            acquired
         })
     }
 
@@ -149,8 +151,9 @@ impl ClaimStore for EtcdClaims {
         })
     }
 
-    fn reply_is_overdue(&self) {
+    fn reply_is_overdue(&self) -> Option<Error> {
         self.connection.switch_member();
+        None
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {

@@ -7,11 +7,12 @@ use super::connection::EtcdConnection;
 use super::errors::foreign_key;
 use super::keys::EtcdKeys;
 use super::leases::Leases;
-use super::txn::{Txn, get, put};
+use super::proto::KeyValue;
+use super::txn::{Txn, delete, get, put};
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::store::{Admission, GateStore, Pending};
+use windlass_core::store::{Admission, GateState, GateStore, Pending};
 
 /// Gates on etcd.
 #[derive(Debug)]
@@ -28,6 +29,35 @@ impl GateStore for EtcdGates {
             self.leases.after_retained_write(admission)
         })
     }
+
+    fn inspect(&self, name: Name) -> Pending<'_, Option<GateState>> {
+        Box::pin(async move {
+            let read = Txn::new().then(get(&self.keys.gate(&name)));
+            let Some(kv) = self.connection.txn(read).await?.take_key()? else {
+                return Ok(None);
+            };
+            let remaining = self.leases.time_to_live(kv.lease).await?;
+            Ok(Some(GateState::new(read_fence(&kv)?, remaining)))
+        })
+    }
+
+    fn reset(&self, name: Name) -> Pending<'_, Option<Fence>> {
+        Box::pin(async move {
+            let key = self.keys.gate(&name);
+            let txn = Txn::new().then(get(&key)).then(delete(&key));
+            let found = self.connection.txn(txn).await?.take_key()?;
+            found.map(|kv| read_fence(&kv)).transpose()
+        })
+    }
+
+    fn highest_issued(&self, _: Name) -> Pending<'_, Option<Fence>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+fn read_fence(kv: &KeyValue) -> Result<Fence> {
+    let text = String::from_utf8_lossy(&kv.value);
+    text.parse().map_err(|_| foreign_key(&kv.key))
 }
 
 impl EtcdGates {
@@ -37,8 +67,7 @@ impl EtcdGates {
         loop {
             let mut mod_revision = 0;
             if let Some(kv) = reply.take_key()? {
-                let value = String::from_utf8_lossy(&kv.value).into_owned();
-                let highest: Fence = value.parse().map_err(|_| foreign_key(&kv.key))?;
+                let highest = read_fence(&kv)?;
                 if highest > fence {
                     return Ok(Admission::Stale { highest });
                 }

@@ -14,7 +14,7 @@ use super::txn::{TxnReply, delete, get, put};
 use windlass_core::Owner;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::store::Kind;
+use windlass_core::store::{DataKind, Kind};
 
 /// The prefix of all keys that do not belong to a lock or an election.
 const WINDLASS: &str = "windlass:";
@@ -80,6 +80,17 @@ impl EtcdKeys {
 
     pub(super) fn latch(&self, name: &Name) -> String {
         format!("{}{WINDLASS}latch:{}", self.prefix, escape(name.as_str()))
+    }
+
+    /// The prefix of all gates or latches.
+    pub(super) fn all_data(&self, kind: DataKind) -> String {
+        format!("{}{WINDLASS}{}:", self.prefix, kind.word())
+    }
+
+    /// The name of the gate or latch, if it is its main key: the counts of a latch are below it.
+    pub(super) fn data_of_key(&self, kind: DataKind, key: &str) -> Option<String> {
+        let name = key.strip_prefix(&self.all_data(kind))?;
+        (!name.contains('/')).then(|| unescape(name))
     }
 
     /// The prefix of the counts of one generation of a latch.

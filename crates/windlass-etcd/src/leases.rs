@@ -234,13 +234,17 @@ impl Leases {
         Ok(id)
     }
 
-    /// Passes on the outcome of a write on a retention lease. If that lease was gone, the next write uses a
-    /// new one.
+    /// Passes on the outcome of a write on a retention lease, and discards that lease if it was gone.
     pub(super) fn after_retained_write<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(is_lease_not_found) {
-            self.retention_leases().clear();
+            self.discard_retention();
         }
         outcome
+    }
+
+    /// A retention lease is gone: the next write on one uses a new one.
+    pub(super) fn discard_retention(&self) {
+        self.retention_leases().clear();
     }
 
     fn class(&self, class: u64) -> Option<Arc<EtcdLease>> {

@@ -16,6 +16,7 @@ mod diagnose;
 mod errors;
 mod gate;
 mod inspect;
+mod inventory;
 mod keepalive;
 mod keys;
 mod latch;
@@ -136,6 +137,13 @@ impl Backend for Etcd {
 
     fn gates(&self) -> Arc<dyn GateStore> {
         Arc::clone(&self.gates) as Arc<dyn GateStore>
+    }
+
+    fn inventory(&self) -> Arc<dyn windlass_core::store::InventoryStore> {
+        Arc::new(inventory::EtcdInventory {
+            connection: Arc::clone(&self.gates.connection),
+            keys: self.gates.keys.clone(),
+        })
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {

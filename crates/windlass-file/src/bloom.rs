@@ -269,17 +269,19 @@ impl BloomStore for File {
         }))
     }
 
-    fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
+    fn union(&self, into: Name, from: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(self.worker.decide(move |tx| {
             let there = find(tx.database, &from, &plan)?.is_some()
                 && find(tx.database, &into, &plan)?.is_some();
             if !there {
                 return Ok(None);
             }
-            let mut query = tx
-                .database
-                .prepare_cached("SELECT page, bits FROM bloom_pages WHERE name = ?1")?;
-            let mut rows = query.query([from.as_str()])?;
+            let mut query = tx.database.prepare_cached(
+                "SELECT page, bits FROM bloom_pages
+                 WHERE name = ?1 AND generation = 0 AND page >= ?2 AND page < ?3",
+            )?;
+            let shard = plan.shape(0).pages(shard, PAGE_BITS);
+            let mut rows = query.query((from.as_str(), shard.start as i64, shard.end as i64))?;
             let mut target = pages(tx, &into);
             while let Some(row) = rows.next()? {
                 let bits: Vec<u8> = row.get(1)?;

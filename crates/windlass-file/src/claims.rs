@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::File;
+use super::errors::locked;
+use super::lock_holder::LockHolder;
 use super::notifications::channel_key;
 use super::notifier::AfterCommit;
 use super::transaction::StoreTransaction;
 use super::wait_queue::{SqlQueue, parse_key};
-use windlass_core::error::Result;
+use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::claims::{self as rules, Decided};
 use windlass_core::store::{
@@ -76,6 +78,11 @@ impl ClaimStore for File {
             }
             Ok((AcquiredAll::Granted(fences), after_commit))
         }))
+    }
+
+    fn reply_is_overdue(&self) -> Option<Error> {
+        // The worker still waits for the lock.
+        LockHolder::find(&self.path).map(|_| locked(&self.path).with_operation("renew"))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {

@@ -48,11 +48,12 @@ pub(super) fn open(path: &Path) -> Result<(Connection, FileIdentity)> {
     Ok((database, FileIdentity::of(path)))
 }
 
+/// Held while the log is checked or its index discarded, until the file is open: that must not run
+/// beside a connection of this process, whose locks it would drop.
+static OPENING: Mutex<()> = Mutex::new(());
+
 /// Opens the file, and says whether its log lost transactions before.
 fn open_checked(path: &Path) -> rusqlite::Result<(Connection, bool)> {
-    /// Held until the file is open: the check of the log must not run beside a connection of this
-    /// process.
-    static OPENING: Mutex<()> = Mutex::new(());
     let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     let lost_frames = has_lost_frames(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -64,7 +65,8 @@ fn open_checked(path: &Path) -> rusqlite::Result<(Connection, bool)> {
 #[cfg(target_os = "linux")]
 fn has_lost_frames(path: &Path) -> bool {
     match path.canonicalize() {
-        Ok(real) => !is_open_here(&real) && log_check::has_lost_frames(&real),
+        // SQLite ignores and removes the log of an empty file.
+        Ok(real) => !is_empty(&real) && !is_open_here(&real) && log_check::has_lost_frames(&real),
         Err(_) => false,
     }
 }
@@ -72,6 +74,12 @@ fn has_lost_frames(path: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn has_lost_frames(_path: &Path) -> bool {
     false
+}
+
+/// Whether SQLite takes the file for a new one. It writes a single byte into an empty file on some
+/// systems, and so treats a file of one byte as empty.
+fn is_empty(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.len() <= 1)
 }
 
 /// Gives the side files the permissions of the database, if this user may: they may be left from
@@ -97,15 +105,36 @@ fn share_side_files(path: &Path) {
 #[cfg(not(unix))]
 fn share_side_files(_path: &Path) {}
 
-/// Closes a database whose files were removed or replaced. Without a checkpoint: it would write
-/// into the file that has the name now.
-pub(super) fn close_stale(database: Connection) {
+/// Closes a database whose files were removed, replaced or cut off. Without a checkpoint: it would
+/// write into the file that has the name now.
+pub(super) fn close_stale(database: Connection, path: &Path) {
+    // As long as this connection is open, no other process can start to fill an emptied file.
+    let emptied = is_empty(path);
     let no_checkpoint = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     if let Err(e) = database.set_db_config(no_checkpoint, true) {
         tracing::warn!(error = %e, "could not disable the checkpoint");
     }
     drop(database);
+    if emptied {
+        discard_index(path);
+    }
 }
+
+/// Discards the index of an emptied file, if no process uses it. It counts frames of a log that
+/// SQLite removes, which would look like damage.
+#[cfg(target_os = "linux")]
+fn discard_index(path: &Path) {
+    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(real) = path.canonicalize()
+        && !is_open_here(&real)
+        && let Err(e) = log_check::discard_unused_index(&real)
+    {
+        tracing::warn!(error = %e, "could not discard the index of the emptied file");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn discard_index(_path: &Path) {}
 
 enum SetUp {
     Sqlite(rusqlite::Error),
@@ -134,7 +163,7 @@ fn set_up(database: &mut Connection, lost_frames: bool) -> Result<(), SetUp> {
     // These commits are synced to disk: they may create the file, or start a new boot.
     database.pragma_update(None, "synchronous", "FULL")?;
     // The first commit was synced to disk, so a log never loses it.
-    if lost_frames && (identity == Identity::Empty || boot(database)? == boot_id()) {
+    if lost_frames && (identity == Identity::Empty || Boot::of(database)? != Boot::Earlier) {
         // For good: the index, which showed it, is being replaced.
         let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -207,18 +236,39 @@ fn identify(database: &Connection) -> Result<Identity, SetUp> {
     }
 }
 
-/// The boot in which claims are valid.
-fn boot(database: &Connection) -> rusqlite::Result<String> {
-    database.query_row("SELECT boot FROM fences", [], |row| row.get(0))
+/// Which boot the claims in the file belong to.
+#[derive(PartialEq)]
+enum Boot {
+    Earlier,
+    /// The claims of the earlier boot are void, and this one has none yet.
+    Starting,
+    Current,
 }
+
+impl Boot {
+    fn of(database: &Connection) -> rusqlite::Result<Boot> {
+        let stored: String = database.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
+        let current = boot_id();
+        Ok(match stored.strip_prefix(STARTING) {
+            Some(starting) if starting == current => Boot::Starting,
+            None if stored == current => Boot::Current,
+            _ => Boot::Earlier,
+        })
+    }
+}
+
+/// Precedes the identity of a boot that is starting.
+const STARTING: &str = "starting ";
 
 /// After a reboot every claim is void: its process is gone, and the boot clock has restarted.
 /// Fences continue at the ceiling, which is above every fence ever taken.
+///
+/// The first claim of a boot is granted when the database itself has the boot, and the log has
+/// nothing older. So a log that is cut off at any frame shows that it lost frames of this boot.
 fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
-    let boot_id = boot_id();
     let now = BootClock::new().now().as_nanos() as i64;
     let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if boot(&tx)? != boot_id {
+    if Boot::of(&tx)? == Boot::Earlier {
         tx.execute_batch(
             "DELETE FROM claims; DELETE FROM shares; DELETE FROM rooms; DELETE FROM watchers;",
         )?;
@@ -234,10 +284,30 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
         )?;
         tx.execute(
             "UPDATE fences SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
-            (FENCE_BLOCK, boot_id),
+            (FENCE_BLOCK, format!("{STARTING}{}", boot_id())),
         )?;
     }
-    tx.commit()
+    tx.commit()?;
+    let deadline = Instant::now() + OPEN_TIMEOUT;
+    while Boot::of(database)? != Boot::Current {
+        if empty_log(database)? {
+            database.execute("UPDATE fences SET boot = ?1", [boot_id()])?;
+        } else if Instant::now() < deadline {
+            // Another process empties it, or reads. SQLite does not wait for the first.
+            std::thread::sleep(Duration::from_millis(5));
+        } else {
+            let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+            return Err(rusqlite::Error::SqliteFailure(busy, None));
+        }
+    }
+    Ok(())
+}
+
+/// Moves all transactions from the log to the database; false if other processes prevent it.
+fn empty_log(database: &Connection) -> rusqlite::Result<bool> {
+    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get::<_, bool>(0).map(|busy| !busy)
+    })
 }
 
 thread_local! {

@@ -17,6 +17,9 @@ const DAMAGED_HINT: &str = "stop all programs that use it, and move it away toge
 pub(super) fn translate_open(e: rusqlite::Error, path: &Path) -> Error {
     let shown = path.display();
     let (kind, message, hint) = match e.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) if is_cut_off_header(path) => {
+            return translate(e, path).with_operation("connect");
+        }
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::WrongType,
             format!("{shown} is not a database"),
@@ -53,6 +56,17 @@ pub(super) fn translate_open(e: rusqlite::Error, path: &Path) -> Error {
         .with_source(e)
 }
 
+/// Whether the file ends within the header of a database.
+fn is_cut_off_header(path: &Path) -> bool {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    // Not one that a client may use: to close a file drops the locks of this process.
+    std::fs::metadata(path).is_ok_and(|found| found.len() < 100)
+        && std::fs::read(path).is_ok_and(|found| {
+            let known = found.len().min(MAGIC.len());
+            found[..known] == MAGIC[..known]
+        })
+}
+
 /// The log or its index, if this user may not write to it.
 fn unwritable_side_file(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize().ok()?;
@@ -71,6 +85,12 @@ fn is_read_only(file: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_read_only(_file: &Path) -> bool {
     false
+}
+
+/// Another process keeps the database locked.
+pub(super) fn locked(path: &Path) -> Error {
+    let (message, hint) = explain_lock(path);
+    Error::new(ErrorKind::Unreachable, "call", message).with_hint(hint)
 }
 
 /// Which process has locked the database, and what can be done.
@@ -101,19 +121,25 @@ pub(super) fn damaged() -> Error {
 pub(super) fn translate(e: rusqlite::Error, path: &Path) -> Error {
     let (kind, message) = describe(&e);
     if kind == ErrorKind::Unreachable {
-        let (message, hint) = explain_lock(path);
-        return Error::new(kind, "call", message)
-            .with_hint(hint)
-            .with_source(e);
+        return locked(path).with_source(e);
     }
-    let error = Error::new(kind, "call", message);
-    match is_damaged(&e) {
-        true => error.with_hint(DAMAGED_HINT).with_source(e),
-        false => error.with_source(e),
+    with_hint(Error::new(kind, "call", message), &e).with_source(e)
+}
+
+/// The same for several callers: `rusqlite::Error` cannot be cloned.
+pub(super) fn translate_shared(e: &rusqlite::Error) -> Error {
+    let (kind, message) = describe(e);
+    with_hint(Error::new(kind, "call", format!("{message}: {e}")), e)
+}
+
+fn with_hint(error: Error, cause: &rusqlite::Error) -> Error {
+    match is_damaged(cause) || is_log_cut_off(cause) {
+        true => error.with_hint(DAMAGED_HINT),
+        false => error,
     }
 }
 
-pub(super) fn describe(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
+fn describe(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             ErrorKind::Unreachable,
@@ -121,6 +147,10 @@ pub(super) fn describe(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full"),
         _ if is_damaged(e) => (ErrorKind::Store, "the file is damaged"),
+        _ if is_log_cut_off(e) => (
+            ErrorKind::Store,
+            "another program cut off or removed the log (-wal) while the file is in use",
+        ),
         Some(ErrorCode::ReadOnly) => (ErrorKind::AccessDenied, "the database cannot be written"),
         _ => (ErrorKind::Store, "the database failed"),
     }
@@ -133,6 +163,12 @@ fn is_damaged(e: &rusqlite::Error) -> bool {
         code,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
     )
+}
+
+/// The log ends before a frame that its index has. A database that is too short gives no such error.
+fn is_log_cut_off(e: &rusqlite::Error) -> bool {
+    let code = e.sqlite_error().map(|e| e.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ)
 }
 
 #[cfg(test)]
@@ -149,5 +185,17 @@ mod tests {
         assert_eq!(failed(rusqlite::ffi::SQLITE_READONLY), denied);
         assert_eq!(failed(rusqlite::ffi::SQLITE_FULL), ErrorKind::Store);
         assert_eq!(failed(rusqlite::ffi::SQLITE_BUSY), ErrorKind::Unreachable);
+    }
+
+    #[test]
+    fn cut_off_log_is_explained() {
+        let failed = |code| {
+            let cause = rusqlite::ffi::Error::new(code);
+            translate_shared(&rusqlite::Error::SqliteFailure(cause, None))
+        };
+        let e = failed(rusqlite::ffi::SQLITE_IOERR_SHORT_READ);
+        assert!(e.to_string().contains("the log (-wal)"), "{e}");
+        assert_eq!(e.hint(), Some(DAMAGED_HINT));
+        assert_eq!(failed(rusqlite::ffi::SQLITE_IOERR_WRITE).hint(), None);
     }
 }

@@ -15,6 +15,7 @@ mod diagnose;
 mod errors;
 mod file_identity;
 mod gate;
+mod inventory;
 mod latch;
 mod limit;
 mod lock_holder;
@@ -112,6 +113,10 @@ impl Backend for File {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn inventory(&self) -> Arc<dyn windlass_core::store::InventoryStore> {
         Arc::new(self.clone())
     }
 

@@ -8,10 +8,12 @@
 //! After a reboot the index proves nothing: the disk may have a newer index than log.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::file_identity::side_files;
@@ -29,13 +31,30 @@ pub(super) fn has_lost_frames(real: &Path) -> bool {
     lost_frames(real, || ())
 }
 
+/// Empties the index, if no process uses it, as SQLite does when the first process opens a database.
+/// Only for a database that no connection of this process uses.
+pub(super) fn discard_unused_index(real: &Path) -> io::Result<()> {
+    let [_, path] = side_files(real);
+    let file = File::options().write(true).open(path)?;
+    // Includes the byte that every connection has locked.
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => file.set_len(0),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// `log_was_read` runs between the two readings of the index.
 fn lost_frames(real: &Path, log_was_read: impl FnOnce()) -> bool {
     let [log, path] = side_files(real);
     let Some(index) = read_unused_index(&path) else {
         return false;
     };
-    if index.applied >= index.frames || valid_frames(&log, &index) >= index.frames {
+    let valid = valid_frames(&log, &index);
+    // If the database has all frames, it is whole without a log. The first part of the log would
+    // hide later pages of the database.
+    let has_all = index.applied >= index.frames;
+    if valid >= index.frames || (has_all && valid == 0) {
         return false;
     }
     log_was_read();
@@ -148,8 +167,14 @@ mod tests {
 
     /// A database with the log and the index of a process that was killed.
     fn left_by_a_killed_process(folder: &Path) -> PathBuf {
+        left_by_a_killed_process_after(folder, "")
+    }
+
+    /// The same after more statements.
+    fn left_by_a_killed_process_after(folder: &Path, statements: &str) -> PathBuf {
         let used = folder.join("used.db");
         let database = write(&used);
+        database.execute_batch(statements).unwrap();
         let left = folder.join("left.db");
         for suffix in ["", "-wal", "-shm"] {
             let copy = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
@@ -169,6 +194,21 @@ mod tests {
         let log = fs::OpenOptions::new().write(true).open(log).unwrap();
         log.set_len(length - 100).unwrap();
         assert!(has_lost_frames(&path));
+    }
+
+    /// SQLite prefers pages of the log to those of the database, which are newer here.
+    #[test]
+    fn cut_log_hides_what_the_database_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_killed_process_after(folder.path(), "PRAGMA wal_checkpoint(PASSIVE)");
+        assert!(!has_lost_frames(&path));
+        let [log, _] = side_files(&path);
+        let length = fs::metadata(&log).unwrap().len();
+        let log = fs::OpenOptions::new().write(true).open(log).unwrap();
+        log.set_len(length - 100).unwrap();
+        assert!(has_lost_frames(&path));
+        log.set_len(0).unwrap();
+        assert!(!has_lost_frames(&path), "the database has everything");
     }
 
     /// A process that opens and closes the database meanwhile removes the log; that is no damage.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::boot_clock::BootClock;
 use super::connection::{self, BUSY_TIMEOUT};
-use super::errors::{describe, translate};
+use super::errors::{translate, translate_shared};
 use super::file_identity::FileIdentity;
 use super::notifier::{self, AfterCommit, Notifier};
 use super::sweep::sweep;
@@ -142,9 +142,9 @@ fn run(
         if !identity.is_current()
             && let Some(stale) = database.take()
         {
-            let path = path.display();
-            tracing::warn!(%path, "the database was deleted, replaced or cut off");
-            connection::close_stale(stale);
+            let shown = path.display();
+            tracing::warn!(path = %shown, "the database was deleted, replaced or cut off");
+            connection::close_stale(stale, &path);
         }
         if jobs.is_empty() {
             continue;
@@ -230,9 +230,7 @@ fn commit(
                     replies.push(reply);
                 }
                 Err(e) => {
-                    // `rusqlite::Error` cannot be cloned, and the other callers need it, too.
-                    let (kind, message) = describe(&e);
-                    (job.failed)(Error::new(kind, "call", format!("{message}: {e}")));
+                    (job.failed)(translate_shared(&e));
                     return Err(e);
                 }
             }
@@ -252,9 +250,9 @@ fn commit(
             Ok(())
         }
         Err(e) => {
-            let (kind, message) = describe(&e);
-            let error = || Error::new(kind, "call", format!("{message}: {e}"));
-            replies.into_iter().for_each(|reply| reply(Err(error())));
+            replies
+                .into_iter()
+                .for_each(|reply| reply(Err(translate_shared(&e))));
             Err(e)
         }
     }

@@ -4,6 +4,8 @@
 //! decisions are collected, and leave together as soon as a call returns. A lone caller does not
 //! wait. Decisions are taken in the order in which they were made.
 
+mod many;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
@@ -16,14 +18,13 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::connection::{self, Connection, MAX_SCRIPT_LOADS};
+use super::connection::{self, MAX_SCRIPT_LOADS};
 use super::errors::{CommandError, decision_code, decision_error, is_not_master, unexpected_reply};
 use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::Script;
 use windlass_core::error::{Error, Result};
-use windlass_core::join::join_all;
 use windlass_core::name::Name;
 
 /// Calls on their way at once: enough that the server has work while replies travel.
@@ -193,75 +194,6 @@ impl<D: BatchedDecision> Batcher<D> {
         }
     }
 
-    /// Takes whole batches, each in one call, in their order and all sent at once: for a caller
-    /// with many decisions. They do not wait for what is collected. One answer for each decision.
-    pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        let Target { router, script, .. } = &self.target;
-        if let Router::Cluster(_) = &**router {
-            return self.decide_many_by_slot(batches).await;
-        }
-        let keys = router.keys();
-        let command = |batch: &Vec<D>| D::command(script, batch.iter(), keys, keys.fence());
-        let commands: Vec<Cmd> = batches.iter().map(command).collect();
-        let send = async |commands: &[&Cmd]| {
-            let calls = commands
-                .iter()
-                .map(|command| router.query::<Vec<Value>>(command));
-            join_all(calls.map(Box::pin).collect()).await
-        };
-        let mut replies = send(&commands.iter().collect::<Vec<_>>()).await;
-        // None of those was taken, and all are sent again together, so that their order is kept.
-        let unknown =
-            |reply: &Result<_, CommandError>| matches!(reply, Err(f) if f.is_unknown_script());
-        for _ in 0..MAX_SCRIPT_LOADS {
-            let again: Vec<usize> = (0..replies.len())
-                .filter(|&i| unknown(&replies[i]))
-                .collect();
-            let Some(&first) = again.first() else {
-                break;
-            };
-            if router.load(script, &commands[first]).await.is_err() {
-                break;
-            }
-            let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
-            for (i, reply) in again.into_iter().zip(send(&commands).await) {
-                replies[i] = reply;
-            }
-        }
-        for (batch, replies) in batches.iter().zip(&replies) {
-            if let (Some(first), Ok(replies)) = (batch.first(), replies)
-                && replies.iter().any(says_no_master)
-            {
-                router.find_new_master(first.name());
-            }
-        }
-        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, CommandError>)| {
-            let mut replies = replies.map(Vec::into_iter);
-            batch.into_iter().map(move |_| answer_of(&mut replies))
-        };
-        batches.into_iter().zip(replies).flat_map(each).collect()
-    }
-
-    /// The same where a call is about one slot.
-    async fn decide_many_by_slot(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        let (jobs, replies): (Vec<_>, Vec<_>) = batches
-            .into_iter()
-            .flatten()
-            .map(|decision| {
-                let (answer, reply) = oneshot::channel();
-                (BatchJob { decision, answer }, reply)
-            })
-            .unzip();
-        let calls = by_slot(self.target.router.keys(), jobs).into_iter();
-        let calls = calls.map(|jobs| Box::pin(send(&self.target, jobs)));
-        join_all(calls.collect()).await;
-        let answer = |mut reply: oneshot::Receiver<_>| match reply.try_recv() {
-            Ok(answer) => answer,
-            Err(_) => Err(shut_down()),
-        };
-        replies.into_iter().map(answer).collect()
-    }
-
     /// A slot for a caller that is alone: nothing collected, nothing on its way, and a connection
     /// that takes the command at once. The first grant of a connection is never that: its fence
     /// counter is checked first (`prepare`).
@@ -325,7 +257,7 @@ async fn work<D: BatchedDecision>(
             .await
             .expect("the semaphore is never closed");
         // Here and not in the call, which must be sent as soon as it is begun.
-        if let Err(failure) = prepare(connection, target.fence_use_of(&jobs)).await {
+        if let Err(failure) = connection.prepare(target.fence_use_of(&jobs)).await {
             // Decisions that arrived meanwhile would fail the same way, one connection attempt
             // later each.
             while let Ok(job) = inbox.try_recv() {
@@ -367,20 +299,6 @@ async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
     }
 }
 
-/// Connects if need be, and makes sure that fences taken over the connection are high enough.
-async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<(), CommandError> {
-    connection.connect().await?;
-    if fence_use > FenceUse::None && !connection.is_ready(0, fence_use) {
-        let keys = connection.keys();
-        // A server that refuses this refuses the decisions as well, and their callers get that
-        // error.
-        let _ = connection
-            .ensure_fences_raised(0, keys.fence(), keys.master_epoch())
-            .await;
-    }
-    Ok(())
-}
-
 /// Sends a batch on names of one slot, and answers its callers.
 async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
     let Target { router, script, .. } = target;
@@ -418,14 +336,18 @@ async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
                 {
                     router.find_new_master(&name);
                 }
-                let Some(pause) = router.slot_move_pause(begun.elapsed()) else {
-                    return deliver(jobs, replies);
+                let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
+                let pause = match replies.as_ref().is_ok_and(again) {
+                    true => router.slot_move_pause(begun.elapsed()),
+                    false => None,
                 };
-                jobs = deliver_decided(jobs, replies);
-                if jobs.is_empty() {
-                    return;
+                match (replies, pause) {
+                    (Ok(replies), Some(pause)) => {
+                        jobs = deliver_decided(jobs, replies);
+                        tokio::time::sleep(pause).await;
+                    }
+                    (replies, _) => return deliver(jobs, replies),
                 }
-                tokio::time::sleep(pause).await;
             }
         }
     }
@@ -487,14 +409,7 @@ fn failure(reply: &Value) -> Option<&Value> {
 
 /// Answers the callers whose decision was taken, and returns the others: their slot migrates, and
 /// nothing was done.
-fn deliver_decided<D>(
-    jobs: Vec<BatchJob<D>>,
-    replies: Result<Vec<Value>, CommandError>,
-) -> Vec<BatchJob<D>> {
-    let Ok(replies) = replies else {
-        deliver(jobs, replies);
-        return Vec::new();
-    };
+fn deliver_decided<D>(jobs: Vec<BatchJob<D>>, replies: Vec<Value>) -> Vec<BatchJob<D>> {
     let (again, decided): (Vec<_>, Vec<_>) = jobs
         .into_iter()
         .zip(replies)

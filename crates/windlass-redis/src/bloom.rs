@@ -3,10 +3,10 @@
 //! The bits of a filter are split into shards, one string each. All bits of an item are in one
 //! shard, so one `BITFIELD` both sets them and returns what they were. It also reads the header of
 //! the shard, the fingerprint of the plan: a shard without a header was never created, was removed
-//! with its filter, or was lost. Filters that grow or rotate span several keys and need a script
-//! (`scripts/bloom/generations.lua`). For many items and a small shard, the whole shard is
+//! with its filter, or was lost. Filters that grow or rotate span several keys ([`generations`]). For many items and a small shard, the whole shard is
 //! transferred ([`whole_shard`]).
 
+mod generations;
 mod whole_shard;
 
 use std::collections::BTreeMap;
@@ -23,16 +23,12 @@ use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
-use windlass_core::rules::bloom as rules;
-use windlass_core::rules::bloom::Progress;
 use windlass_core::store::{BloomStore, Pending};
 
 /// Bits in one command: enough to make the cost of the command itself negligible, few enough that
 /// its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
 const BITS_PER_COMMAND: usize = 128;
 const ITEMS_PER_PIPELINE: usize = 288;
-/// Items in one script call: bounds how long the script blocks the server.
-const ITEMS_PER_CALL: usize = 64;
 /// The length of a shard's header in bytes.
 pub(super) const HEADER: u64 = 8;
 
@@ -189,7 +185,9 @@ impl RedisBloomFilters {
         }
         let exists = match op {
             BitOp::Insert => self.ensure_headers(&keys, &shape, &headless).await?,
-            BitOp::Contains => headless.is_empty() || self.check_missing_shard(&keys).await?,
+            BitOp::Contains => {
+                headless.is_empty() || self.check_missing_shard(&keys, THE_FILTER).await?
+            }
         };
         Ok(exists.then_some(all_set))
     }
@@ -236,7 +234,7 @@ impl RedisBloomFilters {
 
     /// Whether the filter exists, given that one of its shards does not. A filter that is being
     /// created may lack shards; one that was complete has lost it, which is an error.
-    async fn check_missing_shard(&self, keys: &BloomKeys) -> Result<bool> {
+    async fn check_missing_shard(&self, keys: &BloomKeys, filter: &str) -> Result<bool> {
         let mut command = redis::cmd("MGET");
         command.arg(&keys.plan).arg(&keys.made);
         let (plan, made): (Option<String>, Option<String>) = self.router.query(&command).await?;
@@ -244,50 +242,15 @@ impl RedisBloomFilters {
             return Ok(false);
         }
         let complete = made.is_some_and(|made| made.strip_prefix("1 ") == Some(&keys.text));
-        filter_exists(if complete { LOST } else { 1 })
+        match complete {
+            true => Err(lost_bits(filter)),
+            false => Ok(true),
+        }
     }
 
     async fn exists(&self, keys: &BloomKeys) -> Result<bool> {
         let stored: Option<String> = self.router.query(redis::cmd("GET").arg(&keys.plan)).await?;
         Ok(stored.as_deref() == Some(&keys.text))
-    }
-
-    /// Whether each item was new (insert) or is in the filter (contains), in a filter of several
-    /// generations.
-    async fn apply_to_generations(
-        &self,
-        op: BitOp,
-        name: &Name,
-        plan: &Plan,
-        items: &[Digest],
-    ) -> Result<Option<Vec<bool>>> {
-        let keys = BloomKeys::of(self.router.keys(), name, plan);
-        // One layout serves all generations of a rotating filter. A growing filter replies with its
-        // newest generation.
-        let mut layouts = 1;
-        let mut replies = Vec::with_capacity(items.len());
-        while replies.len() < items.len() {
-            let rest = &items[replies.len()..];
-            let rest = &rest[..rest.len().min(ITEMS_PER_CALL)];
-            let command = generations_command(op, &keys, plan, layouts, rest);
-            let reply = self
-                .router
-                .run(&script::BLOOM_GENERATIONS, &command)
-                .await?;
-            let found = match reply {
-                Value::Nil => return Ok(None),
-                Value::Array(found) => found,
-                other => return Err(unexpected_reply(&other)),
-            };
-            let Some((Value::Int(newest), flags)) = found.split_first() else {
-                return Err(unexpected_reply(&found));
-            };
-            if plan.kind == BloomKind::Growing {
-                layouts = (*newest as u64 + 1).max(layouts);
-            }
-            replies.extend(flags.iter().map(|flag| *flag == Value::Int(1)));
-        }
-        Ok(Some(replies))
     }
 
     async fn apply(
@@ -308,73 +271,6 @@ impl RedisBloomFilters {
             bits
         }))
     }
-
-    /// The generations that count now.
-    async fn live_generations(
-        &self,
-        name: &Name,
-        keys: &BloomKeys,
-        plan: &Plan,
-    ) -> Result<RangeInclusive<u64>> {
-        let mut progress = Progress::default();
-        if plan.kind == BloomKind::Growing {
-            let grown: Option<String> = self
-                .router
-                .query(redis::cmd("GET").arg(&keys.grown))
-                .await?;
-            let newest = grown.as_deref().and_then(|g| g.split(' ').next());
-            progress.newest = newest.and_then(|n| n.parse().ok()).unwrap_or(0);
-        }
-        let (seconds, micros): (u64, u32) =
-            self.router.query_near(name, &redis::cmd("TIME")).await?;
-        let now = std::time::Duration::new(seconds, micros * 1000);
-        Ok(rules::living(plan, progress, now))
-    }
-}
-
-fn generations_command(
-    op: BitOp,
-    keys: &BloomKeys,
-    plan: &Plan,
-    layouts: u64,
-    items: &[Digest],
-) -> Cmd {
-    let (kind, slices) = match plan.kind {
-        BloomKind::Rotating { slices, .. } => ("rotating", slices),
-        _ => ("growing", 0),
-    };
-    let period = plan.period().unwrap_or_default().as_millis() as u64;
-    let mut command = redis::cmd("EVALSHA");
-    command
-        .arg(script::BLOOM_GENERATIONS.digest())
-        .arg(2)
-        .arg(&keys.plan)
-        .arg(&keys.grown)
-        .arg(&keys.text)
-        .arg(&keys.bits)
-        .arg(&keys.header())
-        .arg(if op == BitOp::Insert { "1" } else { "0" })
-        .arg(kind)
-        .arg(period)
-        .arg(slices)
-        .arg(layouts);
-    let shapes: Vec<Shape> = (0..layouts).map(|n| plan.shape(n)).collect();
-    for (n, shape) in (0..).zip(&shapes) {
-        command
-            .arg(shape.hashes)
-            .arg(last_byte(shape))
-            .arg(plan.capacity_of(n))
-            .arg(if plan.has_next(n) { "1" } else { "0" });
-    }
-    for item in items {
-        for shape in &shapes {
-            command.arg(item.shard(shape));
-            for offset in item.offsets(shape) {
-                command.arg(HEADER * 8 + offset);
-            }
-        }
-    }
-    command
 }
 
 impl BloomStore for RedisBloomFilters {
@@ -468,7 +364,7 @@ impl BloomStore for RedisBloomFilters {
             // A generation of another kind of filter has no shard until it is needed.
             if plan.kind == BloomKind::Fixed
                 && bytes(header) != Some(&keys.header()[..])
-                && !self.check_missing_shard(&keys).await?
+                && !self.check_missing_shard(&keys, THE_FILTER).await?
             {
                 return Ok(None);
             }
@@ -476,32 +372,32 @@ impl BloomStore for RedisBloomFilters {
         })
     }
 
-    fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
+    fn union(&self, into: Name, from: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(async move {
             let is_one_slot = self.router.share_slot([&into, &from]);
             let keys = |name: &Name| BloomKeys::of(self.router.keys(), name, &plan);
+            let source = from.clone();
             let (into, from) = (keys(&into), keys(&from));
             if !is_one_slot {
-                return whole_shard::union_across_slots(self, &into, &from, &plan.shape).await;
+                let (keys, shape) = ([&into, &from], &plan.shape);
+                return whole_shard::union_across_slots(self, keys, &source, shape, shard).await;
             }
-            for shard in 0..plan.shape.shards {
-                let mut command = redis::cmd("EVALSHA");
-                command
-                    .arg(script::BLOOM_UNION.digest())
-                    .arg(6)
-                    .arg(&into.plan)
-                    .arg(&from.plan)
-                    .arg(into.shard(0, shard))
-                    .arg(from.shard(0, shard))
-                    .arg(&into.made)
-                    .arg(&from.made)
-                    .arg(&into.text)
-                    .arg(&into.header());
-                if !filter_exists(self.router.run(&script::BLOOM_UNION, &command).await?)? {
-                    return Ok(None);
-                }
+            let mut command = redis::cmd("EVALSHA");
+            command
+                .arg(script::BLOOM_UNION.digest())
+                .arg(6)
+                .arg(&into.plan)
+                .arg(&from.plan)
+                .arg(into.shard(0, shard))
+                .arg(from.shard(0, shard))
+                .arg(&into.made)
+                .arg(&from.made)
+                .arg(&into.text)
+                .arg(&into.header());
+            match self.router.run(&script::BLOOM_UNION, &command).await? {
+                LOST_SOURCE => Err(lost_bits(&format!("the filter {:?}", source.as_str()))),
+                reply => Ok(filter_exists(reply)?.then_some(())),
             }
-            Ok(Some(()))
         })
     }
 
@@ -538,20 +434,25 @@ impl BloomStore for RedisBloomFilters {
 
 /// The reply of scripts if a shard of the filter was lost.
 const LOST: i64 = 2;
+/// The reply of a union if a shard of the other filter was lost.
+const LOST_SOURCE: i64 = 3;
 
 /// Whether the filter exists, by the reply of a script.
 fn filter_exists(reply: i64) -> Result<bool> {
     match reply {
-        LOST => Err(Error::new(
-            ErrorKind::Store,
-            "call",
-            "the filter has lost some of its bits, so its answers would be wrong",
-        )
-        .with_hint(
-            "check that the server does not evict keys (maxmemory-policy); remove the filter and create it again",
-        )),
+        LOST => Err(lost_bits(THE_FILTER)),
         reply => Ok(reply == 1),
     }
+}
+
+/// The one that the error names already.
+const THE_FILTER: &str = "the filter";
+
+fn lost_bits(filter: &str) -> Error {
+    let message = format!("{filter} has lost some of its bits, so its answers would be wrong");
+    Error::new(ErrorKind::Store, "call", message).with_hint(
+        "check that the server does not evict keys (maxmemory-policy); remove the filter and create it again",
+    )
 }
 
 fn parse(text: &str) -> Result<Plan> {

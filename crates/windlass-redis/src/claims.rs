@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use self::inspect::MAX_CHECKED_WAITERS;
 use super::claim_command::{ClaimBatchers, ClaimCommand};
+use super::errors::wrong_fence_counter;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::{record, replica_ack};
 use windlass_core::Owner;
-use windlass_core::error::Result;
+use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
     Acknowledged, AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy,
@@ -33,14 +34,35 @@ impl RedisClaims {
             router,
         }
     }
+
+    /// A script does not say which of its keys has the wrong type: the claim's or the fence counter.
+    async fn name_wrong_key(&self, name: &Name, error: Error) -> Error {
+        if error.kind() != ErrorKind::WrongType {
+            return error;
+        }
+        let counter = self.router.fence_counter(name);
+        let mut command = redis::cmd("TYPE");
+        command.arg(&counter);
+        // The user may have no permission to ask.
+        match self.router.query::<String>(&command).await {
+            Ok(kind) if kind != "string" && kind != "none" => wrong_fence_counter(&counter),
+            _ => error,
+        }
+    }
 }
 
 impl ClaimStore for RedisClaims {
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
-        let recorded = is_recorded(&request);
-        let command = ClaimCommand::acquire(request, self.router.wake_channel(), None);
-        let reply = self.batchers.decide(command);
-        Box::pin(async move { reply.await?.acquired(recorded) })
+        let name = request.name.clone();
+        let acquired = self
+            .batchers
+            .acquire(request, self.router.wake_channel(), None);
+        Box::pin(async move {
+            match acquired.await {
+                Ok(acquired) => Ok(acquired),
+                Err(error) => Err(self.name_wrong_key(&name, error).await),
+            }
+        })
     }
 
     fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
@@ -107,8 +129,9 @@ impl ClaimStore for RedisClaims {
         })
     }
 
-    fn reply_is_overdue(&self) {
+    fn reply_is_overdue(&self) -> Option<Error> {
         self.router.drop_overdue_connections();
+        None
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
@@ -135,10 +158,4 @@ impl ClaimStore for RedisClaims {
         let reply = self.batchers.decide(ClaimCommand::break_lock(name));
         Box::pin(async move { reply.await?.former_holder() })
     }
-}
-
-/// Whether the script writes the record of a grant at once. It always does for a share that weighs
-/// more than one, as others must know how much a release frees.
-pub(super) fn is_recorded(request: &AcquireRequest) -> bool {
-    request.record_now || (request.kind != Kind::Lock && request.share.weight > 1)
 }

@@ -3,15 +3,15 @@
 //! - **Protocol.** RESP3, so that wake-ups and notifications (`push.rs`) arrive on the same
 //!   connection as replies.
 //! - **Reconnect.** A connection that failed, or left a call without a reply, is dropped, and the
-//!   next call connects. Callers that need a connection at the same time share one attempt.
+//!   next call connects (`reconnect.rs`).
 //! - **Retries.** None: a command is sent once, and the caller learns whether it was sent
 //!   ([`CommandError`]). Loading unknown scripts and following redirections is up to the router.
 //! - **Failover.** A server that answers that it takes no writes is not the master any more. Its
 //!   connection is dropped, so that the next call finds the new master. Commands that take fences
-//!   first make sure that the counter was raised for this master (`fenced.rs`).
+//!   first make sure that the counter was raised for this master (`master_epoch.rs`).
 
-mod fenced;
 mod push;
+mod reconnect;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,16 +19,14 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
+use redis::{Cmd, FromRedisValue, Value};
 
-use self::push::PushReceiver;
-use super::connector::{Connector, Handshake};
+use super::connector::Connector;
 use super::errors::CommandError;
 use super::keys::Keys;
-use super::master_epoch::{CheckedSlots, MasterEpoch};
+use super::master_epoch::{CheckedSlots, FenceUse, MasterEpoch};
 use super::replica_ack::ReplicaAcks;
 use super::sentinel::{self, FailoverNotices, NamedMaster, Sentinels};
-use windlass_core::connections::{connected, connection_failed};
 use windlass_core::store::GrantListener;
 use windlass_core::store::notification::SubscriberRegistry;
 
@@ -37,7 +35,7 @@ pub(super) struct Connection {
     keys: Keys,
     replica_acks: OnceLock<ReplicaAcks>,
     purpose: Purpose,
-    call_timeout: Duration,
+    pub(super) call_timeout: Duration,
     /// The channel that grants to this client are published on.
     wake_channel: String,
     grant_listener: Weak<dyn GrantListener>,
@@ -71,15 +69,15 @@ enum Purpose {
 }
 
 #[derive(Clone)]
-struct LiveConnection {
+pub(super) struct LiveConnection {
     connection: MultiplexedConnection,
-    number: u64,
+    pub(super) number: u64,
     /// `None` without permission to read it.
-    epoch: Option<MasterEpoch>,
+    pub(super) epoch: Option<MasterEpoch>,
     /// The server was a replica when the connection was made, so `epoch` is that of its master at
     /// the time.
-    was_replica: bool,
-    checked_slots: Arc<CheckedSlots>,
+    pub(super) was_replica: bool,
+    pub(super) checked_slots: Arc<CheckedSlots>,
     named_master: Option<NamedMaster>,
 }
 
@@ -186,20 +184,6 @@ impl Connection {
         &self.subscribers
     }
 
-    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
-    pub(super) async fn sync_subscription(
-        self: &Arc<Connection>,
-        channel: &str,
-    ) -> Result<(), CommandError> {
-        // One at a time: the last command sent must be for the latest state of the registry.
-        let _one_at_a_time = self.subscribing.lock().await;
-        let verb = match self.subscribers.has(channel) {
-            true => "SUBSCRIBE",
-            false => "UNSUBSCRIBE",
-        };
-        self.send(redis::cmd(verb).arg(channel)).await.map(drop)
-    }
-
     /// Sends several commands as a pipeline. One reply for each, in order.
     pub(super) async fn send_all(
         self: &Arc<Connection>,
@@ -236,7 +220,34 @@ impl Connection {
         self.send_over(live, command).await
     }
 
-    async fn send_over(
+    /// Sends a command that takes fences from the counter of `slot`, over a connection for which
+    /// the counter was raised. `keys` are the counter and its mark; they are needed once per
+    /// connection and slot.
+    pub(super) async fn send_fenced(
+        self: &Arc<Connection>,
+        slot: u16,
+        keys: impl FnOnce() -> [String; 2],
+        command: &Cmd,
+        fence_use: FenceUse,
+    ) -> Result<Value, CommandError> {
+        let mut live = self.live().await?;
+        if live.was_replica {
+            // It may have been promoted since, to an epoch that is not known here.
+            self.drop_if_current(live.number);
+            live = self.live().await?;
+        }
+        if !live.checked_slots.contains(slot) {
+            let [fences, mark] = keys();
+            // Boxed to keep the common path's future small.
+            match Box::pin(self.raise_over(&live, slot, &fences, &mark)).await {
+                Err(e) if fence_use == FenceUse::Possible && e.is_write_refused() => {}
+                other => other?,
+            }
+        }
+        self.send_over(live, command).await
+    }
+
+    pub(super) async fn send_over(
         self: &Arc<Connection>,
         mut live: LiveConnection,
         command: &Cmd,
@@ -273,87 +284,15 @@ impl Connection {
         Err(error)
     }
 
-    /// Connects, unless there is a connection.
-    pub(super) async fn connect(self: &Arc<Connection>) -> Result<(), CommandError> {
-        self.live().await.map(drop)
+    /// The current connection; connects if there is none.
+    pub(super) async fn live(self: &Arc<Connection>) -> Result<LiveConnection, CommandError> {
+        match self.current() {
+            Some(live) => Ok(live),
+            None => self.connect().await,
+        }
     }
 
-    async fn live(self: &Arc<Connection>) -> Result<LiveConnection, CommandError> {
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        let _one_at_a_time = self.connecting.lock().await;
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        // Sentinel may name another master meanwhile. One more attempt; if the master changes
-        // again, the sentinels' watchers notice it.
-        let live = match self.reconnect(false).await? {
-            Some(live) => live,
-            None => match self.reconnect(true).await? {
-                Some(live) => live,
-                None => return Err(shut_down()),
-            },
-        };
-        if live.number > 1 && self.purpose != Purpose::CommandsOnly {
-            // Messages published while there was no connection are lost.
-            self.report_missed();
-        }
-        Ok(live)
-    }
-
-    /// Makes a new connection the current one; `None` if it leads to a master that was replaced
-    /// while it was being made, unless that is accepted.
-    async fn reconnect(
-        self: &Arc<Connection>,
-        accept_replaced: bool,
-    ) -> Result<Option<LiveConnection>, CommandError> {
-        let number = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.call_timeout))
-            .set_response_timeout(Some(self.call_timeout))
-            .set_push_sender(PushReceiver {
-                connection: Arc::downgrade(self),
-                number,
-            });
-        self.failover_notices.clear();
-        let reply = self.connector.connect(&config).await;
-        let (mut connection, handshake) = reply.inspect_err(|_| connection_failed("redis"))?;
-        if self.purpose != Purpose::CommandsOnly {
-            let channels = self.subscribers.channels();
-            let own = (self.purpose == Purpose::WakeUps).then_some(&*self.wake_channel);
-            for channel in own.into_iter().chain(channels.iter().map(|c| &**c)) {
-                let subscribed = connection.subscribe(channel).await;
-                subscribed.map_err(CommandError::NotSent)?;
-            }
-        }
-        // The write lock comes before the check: a notice that arrives later finds this connection
-        // as the current one, and one that arrived earlier is seen here.
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if !accept_replaced && self.was_replaced(&handshake) {
-            return Ok(None);
-        }
-        let live = LiveConnection {
-            connection,
-            number,
-            was_replica: handshake.is_replica(),
-            epoch: handshake.epoch,
-            checked_slots: Arc::new(CheckedSlots::new()),
-            named_master: handshake.named_master,
-        };
-        *current = Some(live.clone());
-        let last = self.adopted.swap(number, Ordering::AcqRel);
-        connected("redis", last > 0);
-        Ok(Some(live))
-    }
-
-    /// Whether Sentinel has named another master while this connection was being made.
-    fn was_replaced(&self, handshake: &Handshake) -> bool {
-        let ours = handshake.named_master.as_ref();
-        ours.is_some_and(|ours| self.failover_notices.contradict(ours))
-    }
-
-    fn current(&self) -> Option<LiveConnection> {
+    pub(super) fn current(&self) -> Option<LiveConnection> {
         self.current
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -364,6 +303,16 @@ impl Connection {
     pub(super) fn is_connected(&self) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         current.is_some()
+    }
+
+    /// Whether a command with this use of the counter of `slot` would be sent without a raise
+    /// before it.
+    pub(super) fn is_ready(&self, slot: u16, fence_use: FenceUse) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let ready = |live: &LiveConnection| {
+            fence_use == FenceUse::None || live.checked_slots.contains(slot)
+        };
+        current.as_ref().is_some_and(ready)
     }
 
     /// The master at the other end, if Sentinel has named it and there is a connection.
@@ -402,26 +351,11 @@ impl Connection {
         self.report_missed();
     }
 
-    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state
-    /// themselves, and so connect.
-    fn report_missed(&self) {
-        if self.purpose == Purpose::WakeUps {
-            self.notify_listener(|listener| listener.missed());
-        }
-        self.subscribers.missed();
-    }
-
     /// Drops the connection of that number, unless another has replaced it.
-    fn drop_if_current(&self, number: u64) {
+    pub(super) fn drop_if_current(&self, number: u64) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|live| live.number == number) {
             *current = None;
-        }
-    }
-
-    fn notify_listener(&self, notify: impl FnOnce(&dyn GrantListener)) {
-        if let Some(listener) = self.grant_listener.upgrade() {
-            notify(&*listener);
         }
     }
 }

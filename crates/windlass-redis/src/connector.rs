@@ -62,7 +62,7 @@ impl Connector {
                 match self.connect_to(&client, config).await {
                     Ok((connection, mut handshake)) => {
                         if let Some(epoch) = &mut handshake.epoch {
-                            epoch.number = Some(master.config_epoch());
+                            epoch.number = Some(master.config_epoch);
                         }
                         handshake.named_master = Some(master);
                         Ok((connection, handshake))

@@ -134,7 +134,7 @@ fn is_slot_moving(text: &str) -> bool {
 
 fn not_sent(e: RedisError) -> Error {
     if let Some(error) = refusal(&e) {
-        return error.with_operation("connect").with_source(e);
+        return with_useful_source(error.with_operation("connect"), e);
     }
     if e.kind() == DriverKind::Parse {
         return Error::new(
@@ -164,7 +164,7 @@ fn not_sent(e: RedisError) -> Error {
 
 fn sent(e: RedisError) -> Error {
     if let Some(error) = refusal(&e) {
-        return error.with_source(e);
+        return with_useful_source(error, e);
     }
     let no_reply = e.is_timeout() || e.is_io_error() || e.is_unrecoverable_error();
     let (kind, message) = if no_reply {
@@ -176,6 +176,14 @@ fn sent(e: RedisError) -> Error {
         (ErrorKind::Store, "the server replied with an error")
     };
     Error::new(kind, "call", message).with_source(e)
+}
+
+/// A refusal says what the server's own text says, except for a missing permission: only that text names it.
+fn with_useful_source(refusal: Error, e: RedisError) -> Error {
+    match refusal.kind() {
+        ErrorKind::AccessDenied => refusal.with_source(e),
+        _ => refusal,
+    }
 }
 
 /// The error for a command that the server refused before it did anything.
@@ -237,11 +245,21 @@ fn refusal_by_code(code: &str) -> Option<Error> {
             "connect to the master",
         ),
         // A redirection gets here if there was no time left to follow it.
-        "LOADING" | "BUSY" | "MASTERDOWN" | "UNBLOCKED" | "TRYAGAIN" | "CLUSTERDOWN"
-        | "NOREPLICAS" | "MISCONF" | "MOVED" | "ASK" => (
+        "LOADING" | "BUSY" | "MASTERDOWN" | "UNBLOCKED" | "TRYAGAIN" | "CLUSTERDOWN" | "MOVED"
+        | "ASK" => (
             ErrorKind::Unreachable,
             "the server is not ready",
             "try again in a moment",
+        ),
+        "NOREPLICAS" => (
+            ErrorKind::Unreachable,
+            "the server refuses writes, because too few replicas are connected",
+            "check its replicas, and its setting min-replicas-to-write",
+        ),
+        "MISCONF" => (
+            ErrorKind::Unreachable,
+            "the server refuses writes, because it cannot write its data to disk",
+            "check its disk, its log, and its setting stop-writes-on-bgsave-error",
         ),
         "OOM" => (
             ErrorKind::Store,
@@ -290,6 +308,14 @@ fn wrong_type() -> Error {
         "the key of this name holds data that Windlass did not write",
     )
     .with_hint("another program uses the name; choose another one, or a namespace")
+}
+
+pub(super) fn wrong_fence_counter(key: &str) -> Error {
+    let message = format!(
+        "the key {key:?}, which counts the fences of all claims, holds data that Windlass did not write"
+    );
+    Error::new(ErrorKind::WrongType, "call", message)
+        .with_hint("another program uses the key; rename it there, or use ?prefix=P in the URL")
 }
 
 fn access_denied() -> Error {

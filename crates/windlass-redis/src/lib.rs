@@ -31,6 +31,7 @@ mod equivalence;
 mod errors;
 mod first_enough;
 mod gate;
+mod inventory;
 mod keys;
 mod latch;
 mod limit;
@@ -173,6 +174,10 @@ impl Backend for Redis {
 
     fn gates(&self) -> Arc<dyn GateStore> {
         Arc::new(RedisGates::new(self.router()))
+    }
+
+    fn inventory(&self) -> Arc<dyn windlass_core::store::InventoryStore> {
+        Arc::new(inventory::RedisInventory(self.router()))
     }
 
     fn counters(&self) -> Arc<dyn CounterStore> {

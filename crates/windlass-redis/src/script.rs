@@ -58,7 +58,6 @@ macro_rules! scripts {
 scripts! {
     /// All decisions on locks, in batches.
     LOCK = [
-        "standalone.lua",
         "lock/prelude.lua",
         "lock/single.lua",
         "lock/hand_over.lua",
@@ -71,7 +70,6 @@ scripts! {
     LOCK_INSPECT = ["lock/inspect.lua"];
     /// All decisions on pools, in batches.
     POOL = [
-        "standalone.lua",
         "pool/prelude.lua",
         "pool/fast_path.lua",
         "fence.lua",
@@ -83,8 +81,8 @@ scripts! {
     POOL_INSPECT = ["pool/inspect.lua"];
     /// `LOCK` on a node of a quorum.
     QUORUM_NODE_LOCK = [
-        "quorum_node/prelude.lua",
         "lock/prelude.lua",
+        "quorum_node/prelude.lua",
         "lock/hand_over.lua",
         "lock/fast_path.lua",
         "fence.lua",
@@ -94,8 +92,8 @@ scripts! {
     ];
     /// `POOL` on a node of a quorum.
     QUORUM_NODE_POOL = [
-        "quorum_node/prelude.lua",
         "pool/prelude.lua",
+        "quorum_node/prelude.lua",
         "pool/fast_path.lua",
         "fence.lua",
         "notify.lua",
@@ -107,6 +105,7 @@ scripts! {
     QUORUM_NODE_JOIN = ["quorum_node/join.lua"];
     LATCH = ["notify.lua", "latch.lua"];
     GATE_ADMIT = ["gate_admit.lua"];
+    GATE_RESET = ["gate_reset.lua"];
     MASTER_EPOCH = ["master_epoch.lua"];
     REPLICA_ACK = ["replica_ack.lua"];
     /// All decisions on limiters, in batches.

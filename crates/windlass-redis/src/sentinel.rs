@@ -7,26 +7,25 @@
 //! waits for all sentinels; once a majority has replied, only [`GRACE`] longer. If fewer reply,
 //! their answer counts.
 //!
-//! **Noticing a failover.** A task for each sentinel subscribes to its announcements and also polls
-//! it ([`watch`]): a single sentinel might be the one that is cut off. When one of them names a
-//! newer master, the connection to the old one is dropped, although the old one may still answer.
-//! The last poll of each sentinel also stands in for its reply when that is late: it may be the
-//! only one that knows of the failover, and a client that connected by the word of the others would
-//! have to leave again at once, over and over.
+//! **Two masters of one epoch.** A failover is not over while its leader waits for the replicas to
+//! follow. If the new master fails in that time, and the other sentinels go back to the old one, the
+//! leader takes their epoch for its own failover, and names its failed master with it until the next
+//! failover. So among masters of the same epoch the one that most sentinels name counts, for clients
+//! that connect and for those that are connected.
 //!
-//! **While connecting.** A failover that is announced while a connection is being made is kept in
-//! [`FailoverNotices`] and compared with the master that was reached, before the connection is
-//! used.
+//! How failovers are noticed: `sentinel/watch.rs`.
+
+mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisError, RedisResult, Value};
 
+pub(super) use self::watch::{FailoverNotices, watch};
 use super::address::{HostPort, MultiHostUrl, ServerOptions, StoreOptions};
-use super::connection::Connection;
 use super::connector::fields;
 use super::errors::{CommandError, Rejection};
 use super::first_enough::first_enough;
@@ -37,8 +36,6 @@ const EXAMPLE: &str =
 const PORT: u16 = 26379;
 /// How long the last sentinels are waited for when a majority has replied.
 const GRACE: Duration = Duration::from_millis(250);
-/// Between two polls of a sentinel, and between two attempts to connect to it.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The sentinels of one service, and how to connect to the servers they name.
 pub(super) struct Sentinels {
@@ -50,61 +47,23 @@ pub(super) struct Sentinels {
     call_timeout: Duration,
 }
 
-/// The age of a sentinel's knowledge: the configuration epoch, and whether the sentinel is about to
-/// tell the others. The higher, the newer.
-type ConfigAge = (u64, bool);
-
 /// A master as a sentinel names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedMaster {
     pub(super) address: HostPort,
-    age: ConfigAge,
+    /// The number of the failover that made it the master.
+    pub(super) config_epoch: u64,
 }
 
 impl NamedMaster {
-    /// The number of the failover that made it the master.
-    pub(super) fn config_epoch(&self) -> u64 {
-        self.age.0
-    }
-
-    /// Whether it became the master later: another server, or the same one promoted again, which is
-    /// another epoch.
-    fn replaces(&self, ours: &NamedMaster) -> bool {
-        self.config_epoch() > ours.config_epoch()
-    }
-}
-
-/// The masters that sentinels have named since the current attempt to connect started.
-#[derive(Debug, Default)]
-pub(super) struct FailoverNotices(Mutex<Vec<FailoverNotice>>);
-
-/// A master, and the age of the notice if it is known.
-type FailoverNotice = (HostPort, Option<ConfigAge>);
-
-impl FailoverNotices {
-    /// An attempt to connect starts.
-    pub(super) fn clear(&self) {
-        self.notices().clear();
-    }
-
-    fn add(&self, address: HostPort, age: Option<ConfigAge>) {
-        let mut notices = self.notices();
-        // Polls repeat the same notice, possibly for a long time without any attempt to connect.
-        if !notices.contains(&(address.clone(), age)) {
-            notices.push((address, age));
-        }
-    }
-
-    /// Whether another server has been named as a newer master.
-    pub(super) fn contradict(&self, ours: &NamedMaster) -> bool {
-        let is_newer = |(address, age): &FailoverNotice| {
-            *address != ours.address && age.is_none_or(|age| age > ours.age)
+    /// The master that counts among those that the sentinels name. The address decides between two
+    /// that are named equally often, so that all clients choose the same one.
+    fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
+        let rank = |master: &&NamedMaster| {
+            let votes = named.iter().filter(|other| other == master).count();
+            (master.config_epoch, votes, master.address.clone())
         };
-        self.notices().iter().any(is_newer)
-    }
-
-    fn notices(&self) -> MutexGuard<'_, Vec<FailoverNotice>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        named.iter().max_by_key(rank)
     }
 }
 
@@ -115,18 +74,10 @@ pub(super) struct SentinelReply {
 }
 
 impl SentinelReply {
-    /// Whether this sentinel leads a failover: until the other replicas follow the new master, its
-    /// fields name the old one.
-    fn is_leading(&self) -> bool {
-        let port = self.master.port.to_string();
-        let differs = |field: &str, now: &str| self.fields.get(field).is_some_and(|was| was != now);
-        differs("ip", &self.master.host) || differs("port", &port)
-    }
-
     fn named_master(&self) -> NamedMaster {
         NamedMaster {
             address: self.master.clone(),
-            age: (self.number("config-epoch"), self.is_leading()),
+            config_epoch: self.number("config-epoch"),
         }
     }
 
@@ -233,16 +184,30 @@ impl Sentinels {
             replies.iter().find_map(theirs)
         };
         let polled = self.polled().clone();
-        let masters = self.sentinels.iter().zip(polled);
-        let masters = masters.filter_map(|((who, _), polled)| reply_of(who).or(polled));
-        let Some(newest) = masters.max_by_key(|master| master.age) else {
+        let named = self.sentinels.iter().zip(polled);
+        let named = named.filter_map(|((who, _), polled)| reply_of(who).or(polled));
+        let named: Vec<_> = named.collect();
+        let Some(newest) = NamedMaster::newest(&named) else {
             return Err(self.no_master(replies));
         };
         let client = self
             .servers
             .client(&newest.address)
             .map_err(CommandError::NotSent)?;
-        Ok((newest, client))
+        Ok((newest.clone(), client))
+    }
+
+    /// Whether the last polls name a master that counts instead of this one: another server, or the
+    /// same one promoted again, which is another epoch.
+    fn have_replaced(&self, ours: &NamedMaster) -> bool {
+        let polled: Vec<_> = self.polled().iter().flatten().cloned().collect();
+        let votes = |master: &NamedMaster| polled.iter().filter(|other| *other == master).count();
+        NamedMaster::newest(&polled).is_some_and(|newest| {
+            newest.config_epoch > ours.config_epoch
+                || (newest.config_epoch == ours.config_epoch
+                    && newest.address != ours.address
+                    && votes(newest) >= self.majority())
+        })
     }
 
     /// Asks every sentinel. Those that reply more than `grace` after the majority are left out.
@@ -386,153 +351,4 @@ fn config(limit: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(limit))
-}
-
-/// Receives the failovers that a sentinel announces, so that an old master that still answers is
-/// left at once.
-struct FailoverListener {
-    connection: Weak<Connection>,
-    service: String,
-}
-
-impl AsyncPushSender for FailoverListener {
-    fn send(&self, info: PushInfo) -> std::result::Result<(), SendError> {
-        let Some(connection) = self.connection.upgrade() else {
-            return Err(SendError);
-        };
-        if info.kind == PushKind::Message
-            && let Some(Value::BulkString(text)) = info.data.get(1)
-            && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.service)
-        {
-            // Noted before the current connection is compared: one that is being made is compared
-            // with the notice.
-            connection.failover_notices().add(new.clone(), None);
-            let ours = connection.named_master();
-            if ours.is_some_and(|ours| ours.address != new) {
-                connection.abandon();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The new address in `SERVICE OLD-HOST OLD-PORT NEW-HOST NEW-PORT`, if it is about that service.
-fn switched_to(announcement: &str, service: &str) -> Option<HostPort> {
-    let words = announcement.strip_prefix(service)?.strip_prefix(' ')?;
-    let words: Vec<&str> = words.split(' ').collect();
-    let [_, _, host, port] = words[..] else {
-        return None;
-    };
-    Some(HostPort {
-        host: host.to_owned(),
-        port: port.parse().ok()?,
-    })
-}
-
-/// Watches all sentinels for failovers, as long as the connection to the master exists.
-pub(super) fn watch(sentinels: &Arc<Sentinels>, connection: &Arc<Connection>) {
-    for which in 0..sentinels.count() {
-        tokio::spawn(watch_one(
-            Arc::clone(sentinels),
-            which,
-            Arc::downgrade(connection),
-        ));
-    }
-}
-
-async fn watch_one(sentinels: Arc<Sentinels>, which: usize, connection: Weak<Connection>) {
-    let mut was_lost = false;
-    while connection.strong_count() > 0 {
-        if let Err(e) = listen_and_poll(&sentinels, which, &connection, was_lost).await {
-            tracing::debug!(error = ?e, "the connection to a sentinel was lost");
-            sentinels.polled()[which] = None;
-            was_lost = true;
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-}
-
-/// Until the connection to the sentinel breaks, or the one to the master is gone.
-async fn listen_and_poll(
-    sentinels: &Sentinels,
-    which: usize,
-    connection: &Weak<Connection>,
-    was_lost: bool,
-) -> Result<(), SentinelError> {
-    let (_, client) = &sentinels.sentinels[which];
-    let listener = FailoverListener {
-        connection: connection.clone(),
-        service: sentinels.service.clone(),
-    };
-    let config = config(sentinels.call_timeout).set_push_sender(listener);
-    let mut to_sentinel = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
-    to_sentinel.subscribe("+switch-master").await?;
-    if was_lost {
-        // It may have been set up again, and count configuration epochs from the beginning.
-        let master = sentinels.master().await;
-        if let (Ok((master, _)), Some(connection)) = (master, connection.upgrade())
-            && let Some(ours) = connection.named_master()
-            && ours.address != master.address
-        {
-            connection.abandon();
-        }
-    }
-    // Polled as well: an announcement may be missed, the connection may have been made by the word
-    // of sentinels that did not know of the failover yet, and a sentinel that hangs must be
-    // noticed.
-    while connection.strong_count() > 0 {
-        let reply = ask(&mut to_sentinel, &sentinels.service).await?;
-        let now = reply.named_master();
-        // Before the connection is abandoned, because the reconnect reads it.
-        sentinels.polled()[which] = Some(now.clone());
-        if let Some(connection) = connection.upgrade() {
-            let notices = connection.failover_notices();
-            notices.add(now.address.clone(), Some(now.age));
-            let ours = connection.named_master();
-            if ours.is_some_and(|ours| now.replaces(&ours)) {
-                connection.abandon();
-            }
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeated_notices_are_stored_once() {
-        let notices = FailoverNotices::default();
-        let master = |port| HostPort {
-            host: "10.0.0.1".to_owned(),
-            port,
-        };
-        for _ in 0..1000 {
-            notices.add(master(1), Some((7, false)));
-            notices.add(master(2), None);
-        }
-        assert_eq!(notices.notices().len(), 2);
-        let ours = NamedMaster {
-            address: master(1),
-            age: (7, false),
-        };
-        assert!(notices.contradict(&ours));
-        notices.clear();
-        assert!(!notices.contradict(&ours));
-    }
-
-    #[test]
-    fn failover_announcements_are_parsed() {
-        let to = |text, service| switched_to(text, service).map(|a| a.to_string());
-        let text = "main one 10.0.0.1 6379 10.0.0.2 6380";
-        assert_eq!(to(text, "main one").as_deref(), Some("10.0.0.2:6380"));
-        assert_eq!(to(text, "main"), None);
-        assert_eq!(to("main2 a 1 b 2", "main"), None);
-        assert_eq!(to("main a 1 ::1 2", "main").as_deref(), Some("[::1]:2"));
-        assert_eq!(to("main a 1", "main"), None);
-    }
 }

@@ -65,6 +65,7 @@ impl TopicStore for RedisTopics {
             let receiver = Arc::new(TopicReceiver::new(subscriber));
             let weak: Weak<TopicReceiver> = Arc::downgrade(&receiver);
             let handle = self.notifications().listen(channel(name), weak).await?;
+            receiver.subscribed();
             Ok(SubscriptionHandle::new(move || drop((handle, receiver))))
         })
     }

@@ -103,8 +103,9 @@ impl RedlockAddress {
             }
             let with_port = with_port(host);
             if seen.contains(&with_port) {
+                let node = redact(&with_port);
                 return Err(invalid(format!(
-                    "{with_port} is named twice: a node has one vote"
+                    "{node} is named twice: a node has one vote"
                 )));
             }
             seen.push(with_port);

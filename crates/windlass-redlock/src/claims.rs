@@ -130,7 +130,12 @@ impl ClaimStore for QuorumClaims {
         pattern: String,
         most: usize,
     ) -> Pending<'_, Vec<Occupancy>> {
-        Box::pin(inspect::list(&self.0.nodes, kinds, pattern, most))
+        Box::pin(async move {
+            if let [kind] = kinds {
+                check_supported(*kind)?;
+            }
+            inspect::list(&self.0.nodes, kinds, pattern, most).await
+        })
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::acquire_round::shorter;
 use super::calls::{NodeCalls, StopFlag};
 use super::errors::NodeFailures;
 use super::nodes::{NodeSet, QuorumNode, QuorumNodes};
-use super::tally::shorter;
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Renewal;

@@ -5,7 +5,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | how is a claim acquired? | `acquire`, `tally` |
+//! | how is a claim acquired? | `acquire`, `acquire_round` |
 //! | which nodes are called first? | `node_selection`, `partial_grants` |
 //! | how does a majority agree on a fencing token? | `fence`, `confirm` |
 //! | when may a node vote? | `quarantine`, `rejoin` |
@@ -15,6 +15,7 @@
 
 mod acquire;
 mod acquire_all;
+mod acquire_round;
 mod address;
 mod break_lock;
 mod calls;
@@ -35,7 +36,6 @@ mod read_repair;
 mod rejoin;
 mod release;
 mod renew;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod waiter_heartbeat;
@@ -142,12 +142,20 @@ impl Backend for Quorum {
         Arc::new(QuorumGates(Arc::clone(&self.nodes)))
     }
 
+    fn inventory(&self) -> Arc<dyn windlass_core::store::InventoryStore> {
+        Arc::new(QuorumGates(Arc::clone(&self.nodes)))
+    }
+
     fn latches(&self) -> Arc<dyn LatchStore> {
         Arc::new(UnsupportedStore(KIND))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::new(QuorumNotifications(Arc::clone(&self.nodes)))
+    }
+
+    fn max_ttl(&self) -> Option<Duration> {
+        Some(self.nodes.max_ttl)
     }
 
     fn drift(&self) -> Option<Drift> {

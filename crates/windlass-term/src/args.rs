@@ -1,8 +1,12 @@
 //! The options that every command has.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ColorChoice};
+
+use crate::duration;
+use crate::settings::Origins;
 
 /// Options that every command has.
 #[derive(Args, Clone, Debug)]
@@ -31,6 +35,16 @@ pub struct GlobalArgs {
     )]
     pub store_file: Option<OsString>,
 
+    /// Profile of the config file whose settings apply
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "WINDLASS_PROFILE",
+        hide_env_values = true
+    )]
+    pub profile: Option<String>,
+
     /// Prefix for all names, so that several programs can share a store
     #[arg(
         long,
@@ -41,15 +55,34 @@ pub struct GlobalArgs {
     )]
     pub namespace: Option<String>,
 
+    /// Give up one call to the store after this long [default: 2s, less for a short TTL]
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration::parse_nonzero)]
+    pub call_timeout: Option<Duration>,
+
     /// Print one JSON object per line on stdout
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// Log what happens to stderr; give it twice for more
+    /// Log what happens to stderr; -vv also logs every call to the store
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
     /// Print answers and errors only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
+
+    /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
+
+    /// Where the values come from.
+    #[arg(skip)]
+    pub origins: Origins,
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Arc, OnceLock};
 
+use clap::ColorChoice;
 use serde::Serialize;
 
 use crate::args::GlobalArgs;
@@ -53,14 +54,14 @@ impl Tone {
 impl Printer {
     pub fn new(global: &GlobalArgs) -> Printer {
         if global.verbose > 0 {
-            trace(global.verbose);
+            trace(global.verbose, global.color);
         }
         Printer {
             json: global.json,
             quiet: global.quiet,
             verbose: global.verbose > 0,
-            colour_out: wants_colour(&io::stdout()),
-            colour_err: wants_colour(&io::stderr()),
+            colour_out: wants_colour(global.color, &io::stdout()),
+            colour_err: wants_colour(global.color, &io::stderr()),
             doctor: store::doctor(global),
             store: store::shown_url(global),
             unwritten: Arc::default(),
@@ -329,13 +330,18 @@ fn paint(colour: bool, tone: Tone, text: &str) -> String {
 }
 
 /// See <https://no-color.org>: any value but the empty one turns colours off.
-fn wants_colour(stream: &impl io::IsTerminal) -> bool {
+fn wants_colour(choice: ColorChoice, stream: &impl io::IsTerminal) -> bool {
+    match choice {
+        ColorChoice::Always => return true,
+        ColorChoice::Never => return false,
+        ColorChoice::Auto => {}
+    }
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stream.is_terminal() && !set("NO_COLOR") && !dumb
 }
 
-fn trace(verbose: u8) {
+fn trace(verbose: u8, colour: ColorChoice) {
     let filter = match verbose {
         1 => "windlass=debug",
         _ => "trace",
@@ -344,7 +350,7 @@ fn trace(verbose: u8) {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(wants_colour(&io::stderr()))
+        .with_ansi(wants_colour(colour, &io::stderr()))
         // Reporting a failed write to stderr on stderr would panic.
         .log_internal_errors(false)
         .try_init();

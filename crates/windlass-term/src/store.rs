@@ -1,17 +1,19 @@
 //! Which store a command uses, and how it is opened.
 
-use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass::{Coordinator, Options};
+use windlass::{Coordinator, Lease, Options};
 use windlass_core::redact::redact;
 
 use crate::args::GlobalArgs;
 use crate::failure::{Advice, Failure, quoted};
+use crate::folders;
+use crate::printer::Printer;
+use crate::settings::Origin;
 
 /// A busy disk or a distant server can need this long for one call.
 const MIN_CALL_TIMEOUT: Duration = Duration::from_millis(250);
@@ -21,16 +23,33 @@ pub async fn open(global: &GlobalArgs) -> Result<Coordinator, Failure> {
     connect(global, Options::DEFAULT_CALL_TIMEOUT).await
 }
 
-/// Opens the store to hold a lease of `ttl` in it.
+/// Opens the store to hold a lease of `ttl` in it, or of the default TTL.
 ///
 /// A call that hangs must time out while there is still time for another renewal, so a short lease gets a shorter
-/// call timeout.
-pub async fn open_for(global: &GlobalArgs, ttl: Duration) -> Result<Coordinator, Failure> {
+/// call timeout. A store that other processes do not see gets a warning.
+pub async fn open_for(
+    global: &GlobalArgs,
+    ttl: Option<Duration>,
+    printer: &Printer,
+) -> Result<Coordinator, Failure> {
+    let ttl = ttl.unwrap_or(Lease::DEFAULT_TTL);
     let limit = (ttl / 6).clamp(MIN_CALL_TIMEOUT, Options::DEFAULT_CALL_TIMEOUT);
-    connect(global, limit).await
+    let store = connect(global, limit).await?;
+    warn_about_memory(&store, printer);
+    Ok(store)
+}
+
+/// Warns that other processes do not see a memory store.
+pub fn warn_about_memory(store: &Coordinator, printer: &Printer) {
+    if store.capabilities().kind == "memory" {
+        printer.warn(
+            "memory: is private to this process, so it excludes no other process; use file:PATH or redis://HOST",
+        );
+    }
 }
 
 async fn connect(global: &GlobalArgs, call_timeout: Duration) -> Result<Coordinator, Failure> {
+    let call_timeout = global.call_timeout.unwrap_or(call_timeout);
     let mut options = Options::new().call_timeout(call_timeout);
     if let Some(namespace) = given(&global.namespace) {
         options = options.namespace(namespace);
@@ -48,15 +67,42 @@ pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
 }
 
 /// The URL of the store in use, without secrets; `None` if it cannot be told.
-pub(crate) fn shown_url(global: &GlobalArgs) -> Option<String> {
+pub fn shown_url(global: &GlobalArgs) -> Option<String> {
     match source(global).ok()? {
         StoreSource::Url(url) => Some(redact(url)),
         StoreSource::File(path) => Some(redact(&read_url(path).ok()?)),
         StoreSource::Default => {
-            let file = default_folder()?.join("windlass.db");
+            let file = folders::state()?.join("windlass.db");
             Some(format!("file:{}", file.display()))
         }
     }
+}
+
+/// Whether the URL of the store is read from a file of its own.
+pub fn uses_file(global: &GlobalArgs) -> bool {
+    matches!(source(global), Ok(StoreSource::File(_)))
+}
+
+/// Fails if it is not clear which store is meant.
+pub fn check(global: &GlobalArgs) -> Result<(), Failure> {
+    source(global).map(drop)
+}
+
+/// Whether the store can be opened without creating it: false for a file that is not there.
+pub fn exists(global: &GlobalArgs) -> bool {
+    let url = match source(global) {
+        Ok(StoreSource::Url(url)) => Some(url.to_owned()),
+        Ok(StoreSource::File(path)) => read_url(path).ok(),
+        Ok(StoreSource::Default) => {
+            let folder = folders::state();
+            return folder.is_some_and(|folder| folder.join("windlass.db").exists());
+        }
+        Err(_) => None,
+    };
+    url.is_some_and(|url| match url.strip_prefix("file:") {
+        Some(path) => Path::new(path.strip_prefix("//").unwrap_or(path)).exists(),
+        None => true,
+    })
 }
 
 /// Whether a store was given, in whatever way.
@@ -88,12 +134,11 @@ fn source(global: &GlobalArgs) -> Result<StoreSource<'_>, Failure> {
             ),
         )
     };
-    // An option replaces the variable of the other one.
-    let from = |name, value: &OsStr| std::env::var_os(name).is_some_and(|var| var == value);
-    let url_is_variable = url.is_some_and(|url| from("WINDLASS_STORE", OsStr::new(url)));
-    let file_is_variable = path.is_some_and(|path| from("WINDLASS_STORE_FILE", path.as_os_str()));
+    // An option replaces the variable of the other one. The config file is used only if neither is given.
+    let origins = &global.origins;
+    let url_is_variable = origins.store == Origin::Environment;
     match (url, path) {
-        (Some(_), Some(_)) if url_is_variable == file_is_variable => Err(Failure::usage(
+        (Some(_), Some(_)) if origins.store == origins.store_file => Err(Failure::usage(
             "two stores are given, by a URL and by a file",
             Advice::Hint("use one of --store and --store-file, or one of their variables".into()),
         )),
@@ -146,8 +191,10 @@ pub fn command_env(global: &GlobalArgs) -> Result<Vec<(&'static str, String)>, F
         None => ("WINDLASS_STORE", with_absolute_path(url(global)?)),
     }];
     let namespace = given(&global.namespace).unwrap_or_default();
-    // An empty one replaces an inherited one.
-    if !namespace.is_empty() || std::env::var_os("WINDLASS_NAMESPACE").is_some() {
+    // An empty one replaces an inherited one, and that of the config file.
+    let replaces =
+        std::env::var_os("WINDLASS_NAMESPACE").is_some() || global.origins.config.is_some();
+    if !namespace.is_empty() || replaces {
         env.push(("WINDLASS_NAMESPACE", namespace.to_owned()));
     }
     Ok(env)
@@ -167,7 +214,14 @@ fn with_absolute_path(url: String) -> String {
 
 /// The `windlass doctor` command line for the store in use. A URL that may hold a password is not repeated.
 pub fn doctor(global: &GlobalArgs) -> String {
-    let inherited = std::env::var("WINDLASS_STORE").ok();
+    if let Some(profile) = &global.profile
+        && matches!(
+            (global.origins.store, global.origins.store_file),
+            (Origin::Profile(_), _) | (_, Origin::Profile(_))
+        )
+    {
+        return format!("windlass doctor --profile {}", quoted(profile));
+    }
     if let Ok(StoreSource::File(path)) = source(global) {
         return format!(
             "windlass doctor --store-file {}",
@@ -175,7 +229,7 @@ pub fn doctor(global: &GlobalArgs) -> String {
         );
     }
     match given(&global.store) {
-        Some(url) if inherited.as_deref() == Some(url) => "windlass doctor".into(),
+        Some(_) if global.origins.store != Origin::Option => "windlass doctor".into(),
         Some(url) if url.contains(['@', '?']) => "windlass doctor, with the same --store".into(),
         Some(url) => format!("windlass doctor --store {}", quoted(url)),
         None => "windlass doctor".into(),
@@ -189,7 +243,7 @@ fn given(text: &Option<String>) -> Option<&str> {
 
 /// A file in the user's state directory, so that everything works on one machine without a server.
 fn default_url() -> Result<String, Failure> {
-    let folder = default_folder().ok_or_else(|| {
+    let folder = folders::state().ok_or_else(|| {
         Failure::usage(
             "no store was given, and there is no home directory for the default one",
             Advice::Try("windlass --store file:/var/tmp/windlass.db …".into()),
@@ -217,45 +271,19 @@ fn default_url() -> Result<String, Failure> {
     }
 }
 
-fn default_folder() -> Option<PathBuf> {
-    state_folder(
-        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
-        std::env::home_dir(),
-    )
+/// The folder of this user for state that is not worth a store, created if it is missing.
+pub fn state_directory() -> io::Result<PathBuf> {
+    let folder = folders::state().ok_or_else(|| io::Error::other("there is no home directory"))?;
+    create_private(&folder)?;
+    Ok(folder)
 }
 
-/// See the XDG base directory specification: relative paths are ignored.
-fn state_folder(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    let state = state_home
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(home.filter(|h| h.is_absolute())?.join(".local/state")))?;
-    Some(state.join("windlass"))
+/// The namespace of all names, empty if there is none.
+pub fn namespace(global: &GlobalArgs) -> &str {
+    given(&global.namespace).unwrap_or_default()
 }
 
-/// Private to the user, as the same specification asks: write access here means access to every lock.
+/// Private to the user, as the XDG base directory specification asks: write access here means access to every lock.
 fn create_private(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn default_store_is_in_the_state_directory() {
-        let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(
-            state_folder(path("/s"), path("/home/ann")),
-            path("/s/windlass"),
-            "XDG_STATE_HOME"
-        );
-        for ignored in [None, path(""), path("relative")] {
-            assert_eq!(
-                state_folder(ignored, path("/home/ann")),
-                path("/home/ann/.local/state/windlass")
-            );
-        }
-        assert_eq!(state_folder(None, None), None);
-        assert_eq!(state_folder(None, path("")), None);
-    }
 }

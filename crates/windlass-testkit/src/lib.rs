@@ -16,6 +16,7 @@
 //! * [`LockClients`] take turns under a lock, to measure how soon all are served after a fault.
 //! * [`history`] collects what many processes observed, and checks that a lock allows it.
 //! * [`chaos`] runs many processes under random faults, and reports what the history shows.
+//! * [`exhausted_fences_are_refused`] sets a fence counter to its end.
 //! * [`eventually`] and [`eventually_blocking`] poll for conditions without a signal.
 //!
 //! Every server and process ends when its value is dropped, and also when the test process is
@@ -28,6 +29,8 @@ pub mod chaos;
 pub mod conformance;
 mod delayed_delivery;
 mod eventually;
+#[cfg(feature = "conformance")]
+mod exhausted_fences;
 pub mod history;
 #[cfg(feature = "conformance")]
 mod load;
@@ -43,6 +46,8 @@ mod server;
 
 pub use delayed_delivery::DelayedDeliveryProxy;
 pub use eventually::{eventually, eventually_blocking};
+#[cfg(feature = "conformance")]
+pub use exhausted_fences::exhausted_fences_are_refused;
 #[cfg(feature = "conformance")]
 pub use load::CountingLoad;
 pub use process::{Signal, TestProcess};

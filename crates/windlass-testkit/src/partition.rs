@@ -17,8 +17,8 @@ use crate::conformance::{wait_for_waiters, wait_until_free};
 use crate::proxy::FaultProxy;
 use crate::{EtcdCluster, ZooKeeperServers, eventually};
 
-/// Longer than any step takes, even if a waiter learns of its grant only by its next heartbeat: a
-/// third of [`PATIENT`].
+/// Longer than any step takes, with several elections on a busy machine. Shorter than a third of
+/// [`PATIENT`]: a heartbeat must not hide that a wake-up was lost.
 const LONG: Duration = Duration::from_secs(40);
 /// Of the clients that know the isolated member only.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);

@@ -14,6 +14,9 @@ use crate::owned_child::OwnedChild;
 
 pub use rustix::process::Signal;
 
+/// How long the output of a program that has ended is awaited: its own children may keep the pipe open.
+const MAX_PIPE_DELAY: Duration = Duration::from_secs(5);
+
 /// A running program whose output can be awaited and which can be killed or frozen.
 ///
 /// It is killed on drop, and when the test process dies. All methods take `&self`, so that one
@@ -107,9 +110,18 @@ impl TestProcess {
         status
     }
 
-    /// The lines printed to standard output so far.
+    /// The lines printed to standard output so far: all of them, if the process has ended.
     pub fn stdout_lines(&self) -> Vec<String> {
-        self.stdout.lines().0.clone()
+        let has_ended = !self.is_alive();
+        let mut lines = self.stdout.lines();
+        if has_ended {
+            // What it wrote last may not be read yet.
+            let is_open = |lines: &mut (Vec<String>, Stream)| lines.1 == Stream::Open;
+            let changed = &self.stdout.changed;
+            let read = changed.wait_timeout_while(lines, MAX_PIPE_DELAY, is_open);
+            lines = read.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        lines.0.clone()
     }
 
     /// Waits for the first line on standard output that satisfies `wanted`.

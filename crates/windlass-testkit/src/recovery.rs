@@ -1,11 +1,11 @@
 //! Clients that take turns under one lock, to measure how soon all of them are served after a fault.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
-use windlass::Coordinator;
+use windlass::{Coordinator, LockGuard};
 
 use crate::eventually;
 
@@ -25,10 +25,12 @@ impl LockClients {
     /// Two clients for each coordinator. They wait for `wait` and then start again, so that some of them
     /// give up during an outage.
     pub fn start(coordinators: Vec<Coordinator>, ttl: Duration, wait: Duration) -> LockClients {
-        let holders = Arc::new(AtomicUsize::new(0));
+        let holder: Arc<CurrentHolder> = Arc::default();
         let twice = coordinators.iter().chain(&coordinators);
-        let clients = twice.map(|w| Client::start(w.clone(), ttl, wait, Arc::clone(&holders)));
-        let clients = clients.collect();
+        let start = |(id, w): (usize, &Coordinator)| {
+            Client::start(id, w.clone(), ttl, wait, Arc::clone(&holder))
+        };
+        let clients = twice.enumerate().map(start).collect();
         LockClients { clients }
     }
 
@@ -41,15 +43,21 @@ impl LockClients {
         let (before, since) = (self.grants(), Instant::now());
         let served = eventually(limit, || async {
             let now = self.grants();
-            now.iter().zip(&before).all(|(now, before)| now > before)
+            let all_served = now.iter().zip(&before).all(|(now, before)| now > before);
+            all_served || self.has_two_holders()
         });
         let (served, now) = (served.await, self.grants());
+        let exclusive = !self.has_two_holders();
+        assert!(exclusive, "{after}: two clients held the lock");
         assert!(served, "{after}: grants {before:?}, now {now:?}");
-        let ended = self.clients.iter().any(|client| client.task.is_finished());
-        assert!(!ended, "{after}: two clients held the lock");
         let took = since.elapsed();
         println!("{after}: all served after {took:?}");
         took
+    }
+
+    /// A client ends if it finds another holder.
+    fn has_two_holders(&self) -> bool {
+        self.clients.iter().any(|client| client.task.is_finished())
     }
 
     fn grants(&self) -> Vec<u64> {
@@ -64,18 +72,51 @@ impl Drop for LockClients {
     }
 }
 
+/// The client that holds the lock, and how long its lease is valid at least.
+#[derive(Debug, Default)]
+struct CurrentHolder(Mutex<Option<(usize, Instant)>>);
+
+impl CurrentHolder {
+    /// The client was granted the lock.
+    ///
+    /// # Panics
+    ///
+    /// If the lease of another client is still valid.
+    fn begin(&self, client: usize, guard: &LockGuard) {
+        let now = Instant::now();
+        let valid_until = now + guard.remaining();
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((other, until)) = *holder {
+            assert!(until <= now, "{other} and {client} hold the lock");
+        }
+        *holder = Some((client, valid_until));
+    }
+
+    /// The client is about to release the lock. Another one may hold it, if the lease was lost.
+    fn end(&self, client: usize) {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        holder.take_if(|(current, _)| *current == client);
+    }
+}
+
 impl Client {
-    fn start(w: Coordinator, ttl: Duration, wait: Duration, holders: Arc<AtomicUsize>) -> Client {
+    fn start(
+        id: usize,
+        w: Coordinator,
+        ttl: Duration,
+        wait: Duration,
+        holder: Arc<CurrentHolder>,
+    ) -> Client {
         let grants = Arc::new(AtomicU64::new(0));
         let granted = Arc::clone(&grants);
         let task = tokio::spawn(async move {
             loop {
                 match w.lock("stock").ttl(ttl).wait(wait).acquire().await {
                     Ok(guard) => {
-                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        holder.begin(id, &guard);
                         granted.fetch_add(1, Ordering::SeqCst);
-                        holders.fetch_sub(1, Ordering::SeqCst);
                         tokio::time::sleep(Duration::from_millis(5)).await; // work
+                        holder.end(id);
                         drop(guard);
                     }
                     // The store may be down: not in a tight loop.
@@ -84,5 +125,31 @@ impl Client {
             }
         });
         Client { grants, task }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn one_holder_at_a_time_is_fine() {
+        let w = windlass::connect("memory:").await.unwrap();
+        let clients = LockClients::start(vec![w], TTL, TTL);
+        clients.all_served("the start", TTL).await;
+    }
+
+    /// As if two stores were one.
+    #[tokio::test]
+    #[should_panic(expected = "two clients held the lock")]
+    async fn two_holders_are_noticed() {
+        let coordinators = [
+            windlass::connect("memory:").await.unwrap(),
+            windlass::connect("memory:").await.unwrap(),
+        ];
+        let clients = LockClients::start(coordinators.to_vec(), TTL, TTL);
+        clients.all_served("the start", TTL).await;
     }
 }

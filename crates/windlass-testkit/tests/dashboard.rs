@@ -107,7 +107,7 @@ fn queries_and_alerts_work_on_a_real_prometheus() {
         read("docs/prometheus/alerts.yml"),
     ]
     .concat();
-    let explained = read("docs/monitor-windlass.md");
+    let explained = read("docs/metrics.md") + &read("docs/monitor-windlass.md");
     for name in metrics_in(&used) {
         let exists = match name.starts_with("windlass_run_") {
             true => of_jobs.contains(&format!("\"{name}\"")),

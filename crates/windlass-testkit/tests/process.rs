@@ -39,6 +39,18 @@ fn lines_are_found_whether_printed_before_or_later() -> io::Result<()> {
 }
 
 #[test]
+fn output_of_an_ended_process_is_complete() -> io::Result<()> {
+    for _ in 0..20 {
+        let process = shell("seq 5000")?;
+        while process.is_alive() {
+            std::hint::spin_loop();
+        }
+        assert_eq!(process.stdout_lines().len(), 5000);
+    }
+    Ok(())
+}
+
+#[test]
 fn waiting_for_a_line_ends_with_the_output() -> io::Result<()> {
     let process = shell("printf 'no newline, not \\377 UTF-8'")?;
     let start = Instant::now();

@@ -48,11 +48,12 @@ pin_project! {
     ///
     /// With a [`LockLayer`](crate::LockLayer) or a [`ConcurrencyLayer`](crate::ConcurrencyLayer), what the request holds
     /// lives in the body until its end. Dropping the body releases it.
+    // It is moved for each response: what is rare and large is boxed.
     pub struct Body<B> {
         #[pin]
         source: Source<B>,
         at_end: Option<Box<dyn AtEnd>>,
-        last: Option<Last>,
+        last: Option<Box<Last>>,
     }
 }
 
@@ -62,7 +63,7 @@ pin_project! {
         Inner { #[pin] body: B },
         // The rest of a body of which some data was read, and perhaps an error.
         Rest { read: Bytes, error: Option<BoxError>, body: Pin<Box<B>> },
-        Whole { data: Option<Bytes>, trailers: Option<HeaderMap> },
+        Whole { data: Option<Bytes>, trailers: Option<Box<HeaderMap>> },
     }
 }
 
@@ -101,7 +102,7 @@ impl<B> From<Whole> for Body<B> {
     fn from(whole: Whole) -> Body<B> {
         Body::new(Source::Whole {
             data: Some(whole.data).filter(|data| !data.is_empty()),
-            trailers: whole.trailers,
+            trailers: whole.trailers.map(Box::new),
         })
     }
 }
@@ -148,7 +149,7 @@ where
             }
             match this.at_end.take().and_then(AtEnd::finish) {
                 None => return Poll::Ready(frame.map(Ok)),
-                Some(finishing) => *this.last = Some(Last { frame, finishing }),
+                Some(finishing) => *this.last = Some(Box::new(Last { frame, finishing })),
             }
         }
         let last = this.last.as_mut().expect("set above");
@@ -196,7 +197,8 @@ where
             }
             SourceProjection::Whole { data, trailers } => {
                 let data = data.take().map(Frame::data);
-                let frame = data.or_else(|| trailers.take().map(Frame::trailers));
+                let frame =
+                    data.or_else(|| trailers.take().map(|trailers| Frame::trailers(*trailers)));
                 Poll::Ready(frame.map(Ok))
             }
         }

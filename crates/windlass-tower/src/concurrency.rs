@@ -6,17 +6,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use tower_layer::Layer;
-use windlass::{Attempt, Coordinator, Lease, Permit};
+use windlass::{Attempt, Coordinator, Permit};
 
 use crate::BoxError;
 use crate::body::{Body, Whole};
 use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
-use crate::key::{Everyone, LayerKey, OnMissingKey, RequestKey, name_in_store};
+use crate::key::{Everyone, LayerKey, OnMissingKey, RequestKey};
+use crate::lease_layer::{self, LeaseLayer, LeaseOptions};
 use crate::maybe_ready::MaybeReady;
 use crate::protected::{Entered, Protected, Stage, sealed};
-use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+use crate::rejection::{Rejection, RejectionKind};
 
 /// Bounds how many requests run at once, over all instances that share the store.
 ///
@@ -50,33 +51,20 @@ pub struct ConcurrencyLayer {
 
 #[derive(Clone)]
 struct Config {
-    coordinator: Coordinator,
-    name: String,
+    lease: LeaseOptions,
     permits: u32,
-    key: LayerKey,
-    ttl: Duration,
-    max_hold: Option<Duration>,
-    wait: Option<Duration>,
     retry_after: Duration,
-    hold: HoldUntil,
-    respond: Option<Respond>,
 }
 
 impl ConcurrencyLayer {
     /// At most `permits` requests at once. All instances must name the same number.
     pub fn new(w: &Coordinator, name: &str, permits: u32) -> ConcurrencyLayer {
+        let key = LayerKey::new(Everyone, OnMissingKey::Share);
         ConcurrencyLayer {
             config: Arc::new(Config {
-                coordinator: w.clone(),
-                name: name.to_owned(),
+                lease: LeaseOptions::new(w, name, key),
                 permits,
-                key: LayerKey::new(Everyone, OnMissingKey::Share),
-                ttl: Lease::DEFAULT_TTL,
-                max_hold: None,
-                wait: None,
                 retry_after: Duration::from_secs(1),
-                hold: HoldUntil::default(),
-                respond: None,
             }),
         }
     }
@@ -88,28 +76,29 @@ impl ConcurrencyLayer {
 
     /// Bounds each key on its own. By default all requests share one bound.
     pub fn key(self, key: impl RequestKey) -> ConcurrencyLayer {
-        self.with(|config| config.key.set(key))
+        self.with(|config| config.lease.key.set(key))
     }
 
     /// What happens with a request that has no key; they share one by default.
     pub fn on_missing_key(self, policy: OnMissingKey) -> ConcurrencyLayer {
-        self.with(|config| config.key.on_missing = policy)
+        self.with(|config| config.lease.key.on_missing = policy)
     }
 
     /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died keeps its permits.
     pub fn ttl(self, ttl: Duration) -> ConcurrencyLayer {
-        self.with(|config| config.ttl = ttl)
+        self.with(|config| config.lease.ttl = ttl)
     }
 
     /// Holds the permit for at most this long; then the lease is lost, and the request is cancelled. By default there is no
-    /// bound: a client that reads slowly, or not at all, holds the permit for as long as its connection lives.
+    /// bound: a client that sends its request or reads its response slowly, or not at all, holds the permit for as long as
+    /// its connection lives.
     pub fn max_hold(self, hold: Duration) -> ConcurrencyLayer {
-        self.with(|config| config.max_hold = Some(hold))
+        self.with(|config| config.lease.max_hold = Some(hold))
     }
 
     /// Waits in the queue for at most this long. By default a request does not wait.
     pub fn wait(self, wait: Duration) -> ConcurrencyLayer {
-        self.with(|config| config.wait = Some(wait))
+        self.with(|config| config.lease.wait = Some(wait))
     }
 
     /// The `Retry-After` of a refused request; one second by default.
@@ -119,7 +108,7 @@ impl ConcurrencyLayer {
 
     /// How long the permit is held; until the body ends by default.
     pub fn hold_until(self, until: HoldUntil) -> ConcurrencyLayer {
-        self.with(|config| config.hold = until)
+        self.with(|config| config.lease.hold = until)
     }
 
     /// Makes the response to a refused request.
@@ -127,7 +116,7 @@ impl ConcurrencyLayer {
         self,
         respond: impl Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
     ) -> ConcurrencyLayer {
-        self.with(|config| config.respond = Some(Arc::new(respond)))
+        self.with(|config| config.lease.respond = Some(Arc::new(respond)))
     }
 }
 
@@ -139,30 +128,33 @@ impl<S> Layer<S> for ConcurrencyLayer {
     }
 }
 
-impl Config {
-    async fn acquire(&self, key: Option<String>) -> Result<Option<Permit>, Rejection> {
-        let Some(key) = self.key.resolve(key)? else {
-            return Ok(None);
-        };
-        let name = name_in_store(&self.name, &key);
-        let semaphore = self.coordinator.semaphore(&name, self.permits);
-        let mut semaphore = semaphore.ttl(self.ttl);
-        if let Some(hold) = self.max_hold {
+impl LeaseLayer for Config {
+    type Lease = Permit;
+
+    fn options(&self) -> &LeaseOptions {
+        &self.lease
+    }
+
+    async fn acquire(&self, name: &str) -> windlass::Result<Attempt<Permit>> {
+        let options = &self.lease;
+        let semaphore = options.coordinator.semaphore(name, self.permits);
+        let mut semaphore = semaphore.ttl(options.ttl);
+        if let Some(hold) = options.max_hold {
             semaphore = semaphore.max_hold(hold);
         }
-        let attempt = match self.wait {
+        match options.wait {
             None => semaphore.try_acquire().await,
             Some(wait) => semaphore.acquire_within(wait).await,
-        };
-        match attempt {
-            Ok(Attempt::Acquired(permit)) => Ok(Some(permit)),
-            Ok(Attempt::Busy(_)) => Err(Rejection::new(
-                RejectionKind::TooManyConcurrent,
-                "as many requests as allowed are running",
-            )
-            .retry_after(Some(self.retry_after))),
-            Err(error) => Err(Rejection::store_error(&error)),
         }
+    }
+
+    fn busy(&self) -> Rejection {
+        let detail = "as many requests as allowed are running";
+        Rejection::new(RejectionKind::TooManyConcurrent, detail).retry_after(Some(self.retry_after))
+    }
+
+    fn hold(&self, permit: Permit, _: &mut Extensions) -> HeldLease<Permit> {
+        HeldLease::observed(permit)
     }
 }
 
@@ -173,26 +165,7 @@ impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
     type Held = LeaseHeld<Permit>;
 
     fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<Permit>>> {
-        let config = Arc::clone(&self.config);
-        let (parts, body) = request.into_parts();
-        let key = config.key.of(&parts);
-        let request = Request::from_parts(parts, body);
-        MaybeReady::later(async move {
-            let protocol = Protocol::of(request.method(), request.headers());
-            match config.acquire(key.await).await {
-                Ok(permit) => {
-                    let held = LeaseHeld {
-                        lease: permit.map(HeldLease::observed),
-                        protocol,
-                        respond: config.respond.clone(),
-                    };
-                    Entered::Serve(request, held)
-                }
-                Err(rejection) => {
-                    Entered::Answer(rejection.response(config.respond.as_ref(), protocol))
-                }
-            }
-        })
+        lease_layer::enter(&self.config, request)
     }
 
     fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
@@ -208,14 +181,14 @@ impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        held.leave(response, self.config.hold)
+        held.leave(response, self.config.lease.hold)
     }
 }
 
 impl fmt::Debug for ConcurrencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
-            .field("name", &self.config.name)
+            .field("name", &self.config.lease.name)
             .field("permits", &self.config.permits)
             .finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use http::request::Parts;
 use http::{HeaderName, Uri};
 use sha2::{Digest as _, Sha256};
@@ -112,6 +113,9 @@ impl RequestKey for Everyone {
 
 /// The value of a header, such as an API key. Only a digest is stored.
 ///
+/// Of `authorization` and `proxy-authorization`, the scheme counts without regard to case, and the spaces after it do not
+/// count: `Bearer t` and `bearer  t` are one key, as they are one token to the authentication.
+///
 /// A header that occurs more than once counts as missing. **The value is not checked**: put the layer behind the
 /// authentication, or a client avoids the limit with a new value for each request.
 #[derive(Clone, Debug)]
@@ -137,11 +141,23 @@ impl RequestKey for Header {
     fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
         let mut values = parts.headers.get_all(&self.0).iter();
         let key = match (values.next(), values.next()) {
+            (Some(value), None) if [AUTHORIZATION, PROXY_AUTHORIZATION].contains(&self.0) => {
+                let (scheme, credentials) = scheme_and_credentials(value.as_bytes());
+                Some(digest(&[&scheme.to_ascii_lowercase(), credentials]))
+            }
             (Some(value), None) => Some(digest(&[value.as_bytes()])),
             _ => None,
         };
         MaybeReady::ready(key)
     }
+}
+
+/// The two parts of `Bearer token`.
+fn scheme_and_credentials(value: &[u8]) -> (&[u8], &[u8]) {
+    let value = value.trim_ascii();
+    let end = value.iter().position(u8::is_ascii_whitespace);
+    let (scheme, credentials) = value.split_at(end.unwrap_or(value.len()));
+    (scheme, credentials.trim_ascii_start())
 }
 
 /// The path of the request, percent-decoded, without the query; in axum (feature `axum`), with the prefix that `nest`
@@ -160,7 +176,8 @@ impl RequestKey for Path {
     }
 }
 
-/// The route in axum, such as `/users/{id}`.
+/// The route in axum, such as `/users/{id}`. Requests without a route (404) have one key, so that in a combination such as
+/// `(ClientIp, MatchedPath)` each client has its own.
 #[cfg(feature = "axum")]
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedPath;
@@ -169,7 +186,9 @@ pub struct MatchedPath;
 impl RequestKey for MatchedPath {
     fn key(&self, parts: &Parts) -> MaybeReady<Option<String>> {
         let path = parts.extensions.get::<axum::extract::MatchedPath>();
-        MaybeReady::ready(path.map(|path| path.as_str().to_owned()))
+        // A route begins with a slash.
+        let path = path.map_or("no route", |path| path.as_str());
+        MaybeReady::ready(Some(path.to_owned()))
     }
 }
 
@@ -362,6 +381,51 @@ mod tests {
             let stored = stored(key);
             assert_eq!(stored.strip_prefix(DIGEST).unwrap().len(), 64);
         }
+    }
+
+    fn key_of(key: impl RequestKey, headers: &[(&'static str, &'static str)]) -> Option<String> {
+        let mut request = http::Request::new(());
+        for (name, value) in headers {
+            let value = http::HeaderValue::from_static(value);
+            request.headers_mut().append(*name, value);
+        }
+        match key.key(&request.into_parts().0) {
+            MaybeReady::Ready(key) => key.unwrap(),
+            MaybeReady::Later(_) => panic!("it is known at once"),
+        }
+    }
+
+    #[test]
+    fn authorization_in_other_letters_and_spaces_is_the_same_key() {
+        for name in ["authorization", "proxy-authorization"] {
+            let of = |value| key_of(Header::named(name), &[(name, value)]).unwrap();
+            let same = of("Bearer token");
+            for value in [
+                "bearer token",
+                "BEARER token",
+                "Bearer    token",
+                "bEARER \t token",
+                "Bearer token  ",
+            ] {
+                assert_eq!(of(value), same, "{value:?}");
+            }
+            for value in ["Bearer Token", "Basic token", "Bearertoken", "Bearer", ""] {
+                assert_ne!(of(value), same, "{value:?}");
+            }
+        }
+        // Of any other header, each byte counts.
+        let of = |value| key_of(Header::named("x-api-key"), &[("x-api-key", value)]).unwrap();
+        assert_ne!(of("Bearer token"), of("bearer token"));
+    }
+
+    #[cfg(feature = "axum")]
+    #[test]
+    fn request_without_a_route_has_a_key() {
+        let peer = std::net::SocketAddr::from(([203, 0, 113, 7], 80));
+        let ip = crate::ClientIp::new().peer(move |_| Some(peer.ip()));
+        let key = key_of((ip, MatchedPath), &[]).expect("a key with the address");
+        assert!(key.starts_with("203.0.113.7|"), "{key}");
+        assert!(!key_of(MatchedPath, &[]).unwrap().starts_with('/'));
     }
 
     #[test]

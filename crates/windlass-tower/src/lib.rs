@@ -53,9 +53,11 @@ mod client_ip;
 mod concurrency;
 #[cfg(doctest)]
 mod documentation;
+mod grpc_status;
 mod held_lease;
 mod idempotency;
 mod key;
+mod lease_layer;
 mod limit;
 mod lock;
 mod maybe_ready;

@@ -6,18 +6,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Extensions, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
-use windlass::{Attempt, Coordinator, Fence, Lease, LockGuard};
+use windlass::{Attempt, Coordinator, Fence, LockGuard};
 
 use crate::BoxError;
 use crate::body::{Body, Whole};
 use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
-use crate::key::{LayerKey, OnMissingKey, RequestKey, name_in_store};
+use crate::key::{LayerKey, OnMissingKey, RequestKey};
+use crate::lease_layer::{self, LeaseLayer, LeaseOptions};
 use crate::maybe_ready::MaybeReady;
 use crate::protected::{Entered, Protected, Stage, sealed};
-use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+use crate::rejection::{Rejection, RejectionKind};
 
 /// Lets one request at a time act on a key, over all instances that share the store.
 ///
@@ -56,16 +57,9 @@ pub struct LockLayer {
 
 #[derive(Clone)]
 struct Config {
-    coordinator: Coordinator,
-    name: String,
-    key: LayerKey,
-    ttl: Duration,
-    max_hold: Option<Duration>,
-    wait: Option<Duration>,
+    lease: LeaseOptions,
     busy: BusyStatus,
-    hold: HoldUntil,
     on_loss: OnLoss,
-    respond: Option<Respond>,
 }
 
 /// The status of a request that finds the lock busy.
@@ -122,18 +116,12 @@ impl RequestLock {
 impl LockLayer {
     /// Locks `NAME/KEY`; `%` and `/` in the name become `%25` and `%2F`.
     pub fn new(w: &Coordinator, name: &str, key: impl RequestKey) -> LockLayer {
+        let key = LayerKey::new(key, OnMissingKey::Reject);
         LockLayer {
             config: Arc::new(Config {
-                coordinator: w.clone(),
-                name: name.to_owned(),
-                key: LayerKey::new(key, OnMissingKey::Reject),
-                ttl: Lease::DEFAULT_TTL,
-                max_hold: None,
-                wait: None,
+                lease: LeaseOptions::new(w, name, key),
                 busy: BusyStatus::default(),
-                hold: HoldUntil::default(),
                 on_loss: OnLoss::default(),
-                respond: None,
             }),
         }
     }
@@ -145,22 +133,23 @@ impl LockLayer {
 
     /// What happens with a request that has no key; it is refused by default.
     pub fn on_missing_key(self, policy: OnMissingKey) -> LockLayer {
-        self.with(|config| config.key.on_missing = policy)
+        self.with(|config| config.lease.key.on_missing = policy)
     }
 
     /// The TTL of the lease, which is renewed while it is held. It bounds how long an instance that died blocks others.
     pub fn ttl(self, ttl: Duration) -> LockLayer {
-        self.with(|config| config.ttl = ttl)
+        self.with(|config| config.lease.ttl = ttl)
     }
 
-    /// Holds the lock for at most this long; then the lease is [lost](OnLoss). By default there is no bound: a client that reads slowly, or not at all, holds the lock for as long as its connection lives.
+    /// Holds the lock for at most this long; then the lease is [lost](OnLoss). By default there is no bound: a client that
+    /// sends its request or reads its response slowly, or not at all, holds the lock for as long as its connection lives.
     pub fn max_hold(self, hold: Duration) -> LockLayer {
-        self.with(|config| config.max_hold = Some(hold))
+        self.with(|config| config.lease.max_hold = Some(hold))
     }
 
     /// Waits in the queue for at most this long. By default a request does not wait.
     pub fn wait(self, wait: Duration) -> LockLayer {
-        self.with(|config| config.wait = Some(wait))
+        self.with(|config| config.lease.wait = Some(wait))
     }
 
     /// The status of a request that finds the lock busy; 409 by default.
@@ -170,7 +159,7 @@ impl LockLayer {
 
     /// How long the lock is held; until the body ends by default.
     pub fn hold_until(self, until: HoldUntil) -> LockLayer {
-        self.with(|config| config.hold = until)
+        self.with(|config| config.lease.hold = until)
     }
 
     /// What happens when the lease is lost; the request is cancelled by default.
@@ -183,7 +172,7 @@ impl LockLayer {
         self,
         respond: impl Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
     ) -> LockLayer {
-        self.with(|config| config.respond = Some(Arc::new(respond)))
+        self.with(|config| config.lease.respond = Some(Arc::new(respond)))
     }
 }
 
@@ -195,32 +184,41 @@ impl<S> Layer<S> for LockLayer {
     }
 }
 
-impl Config {
-    async fn acquire(&self, key: Option<String>) -> Result<Option<LockGuard>, Rejection> {
-        let Some(key) = self.key.resolve(key)? else {
-            return Ok(None);
-        };
-        let name = name_in_store(&self.name, &key);
-        let mut lock = self.coordinator.lock(&name).ttl(self.ttl);
-        if let Some(hold) = self.max_hold {
+impl LeaseLayer for Config {
+    type Lease = LockGuard;
+
+    fn options(&self) -> &LeaseOptions {
+        &self.lease
+    }
+
+    async fn acquire(&self, name: &str) -> windlass::Result<Attempt<LockGuard>> {
+        let options = &self.lease;
+        let mut lock = options.coordinator.lock(name).ttl(options.ttl);
+        if let Some(hold) = options.max_hold {
             lock = lock.max_hold(hold);
         }
-        let attempt = match self.wait {
+        match options.wait {
             None => lock.try_acquire().await,
             Some(wait) => lock.acquire_within(wait).await,
-        };
-        match attempt {
-            Ok(Attempt::Acquired(guard)) => Ok(Some(guard)),
-            Ok(Attempt::Busy(_)) => {
-                let detail = "another request holds the lock";
-                Err(
-                    Rejection::new(RejectionKind::LockBusy, detail).status(match self.busy {
-                        BusyStatus::Conflict => StatusCode::CONFLICT,
-                        BusyStatus::Locked => StatusCode::LOCKED,
-                    }),
-                )
-            }
-            Err(error) => Err(Rejection::store_error(&error)),
+        }
+    }
+
+    fn busy(&self) -> Rejection {
+        let detail = "another request holds the lock";
+        Rejection::new(RejectionKind::LockBusy, detail).status(match self.busy {
+            BusyStatus::Conflict => StatusCode::CONFLICT,
+            BusyStatus::Locked => StatusCode::LOCKED,
+        })
+    }
+
+    fn hold(&self, guard: LockGuard, extensions: &mut Extensions) -> HeldLease<LockGuard> {
+        extensions.insert(RequestLock {
+            fence: guard.fence(),
+            lost: guard.lost_token(),
+        });
+        match self.on_loss {
+            OnLoss::Cancel => HeldLease::observed(guard),
+            OnLoss::Mark => HeldLease::new(guard),
         }
     }
 }
@@ -231,36 +229,8 @@ impl<B: Send + 'static> Stage<B> for LockLayer {
     type InnerBody = B;
     type Held = LeaseHeld<LockGuard>;
 
-    fn enter(&self, mut request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<LockGuard>>> {
-        let config = Arc::clone(&self.config);
-        let (parts, body) = request.into_parts();
-        let key = config.key.of(&parts);
-        request = Request::from_parts(parts, body);
-        MaybeReady::later(async move {
-            let protocol = Protocol::of(request.method(), request.headers());
-            let guard = match config.acquire(key.await).await {
-                Ok(guard) => guard,
-                Err(rejection) => {
-                    return Entered::Answer(rejection.response(config.respond.as_ref(), protocol));
-                }
-            };
-            if let Some(guard) = &guard {
-                request.extensions_mut().insert(RequestLock {
-                    fence: guard.fence(),
-                    lost: guard.lost_token(),
-                });
-            }
-            let held = |guard| match config.on_loss {
-                OnLoss::Cancel => HeldLease::observed(guard),
-                OnLoss::Mark => HeldLease::new(guard),
-            };
-            let held = LeaseHeld {
-                lease: guard.map(held),
-                protocol,
-                respond: config.respond.clone(),
-            };
-            Entered::Serve(request, held)
-        })
+    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<LockGuard>>> {
+        lease_layer::enter(&self.config, request)
     }
 
     fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
@@ -276,14 +246,14 @@ impl<B: Send + 'static> Stage<B> for LockLayer {
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        held.leave(response, self.config.hold)
+        held.leave(response, self.config.lease.hold)
     }
 }
 
 impl fmt::Debug for LockLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockLayer")
-            .field("name", &self.config.name)
+            .field("name", &self.config.lease.name)
             .finish_non_exhaustive()
     }
 }

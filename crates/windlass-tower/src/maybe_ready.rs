@@ -14,8 +14,11 @@ pub enum MaybeReady<T> {
     /// The value; `None` once it was taken.
     Ready(Option<T>),
     /// The value comes later.
-    Later(Pin<Box<dyn Future<Output = T> + Send>>),
+    Later(Later<T>),
 }
+
+/// A future on the heap.
+pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl<T> MaybeReady<T> {
     /// A value that is there.

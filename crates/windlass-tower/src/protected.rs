@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::body::{Body, Whole};
-use crate::maybe_ready::MaybeReady;
+use crate::maybe_ready::{Later, MaybeReady};
 
 /// What a layer does with a request. Only the layers of this crate implement it.
 pub trait Stage<B>: Clone + sealed::Sealed {
@@ -90,13 +90,14 @@ where
         let phase = match stage.enter(request) {
             // The inner service stays ready for the next call.
             MaybeReady::Ready(Some(Entered::Answer(response))) => Phase::Answered {
-                response: Some(response.map(Body::from)),
+                response: Some(Box::new(response.map(Body::from))),
             },
             MaybeReady::Ready(Some(Entered::Serve(request, held))) => Phase::Serving {
                 future: self.inner.call(request),
                 held: Some(held),
             },
-            entering => {
+            MaybeReady::Ready(None) => unreachable!("taken only when it is polled"),
+            MaybeReady::Later(entering) => {
                 // Only this instance is known to be ready.
                 let clone = self.inner.clone();
                 Phase::Entering {
@@ -124,12 +125,13 @@ pin_project! {
 }
 
 pin_project! {
+    // It is moved for each request, so what is rare is boxed.
     #[project = PhaseProjection]
     enum Phase<B, H, S, F, R> {
-        Entering { entering: MaybeReady<Entered<B, H>>, inner: S },
+        Entering { entering: Later<Entered<B, H>>, inner: S },
         Serving { #[pin] future: F, held: Option<H> },
-        Leaving { leaving: MaybeReady<Response<Body<R>>> },
-        Answered { response: Option<Response<Body<R>>> },
+        Leaving { leaving: Later<Response<Body<R>>> },
+        Answered { response: Option<Box<Response<Body<R>>>> },
     }
 }
 
@@ -147,7 +149,7 @@ where
         loop {
             let next = match this.phase.as_mut().project() {
                 PhaseProjection::Entering { entering, inner } => {
-                    match ready!(Pin::new(entering).poll(cx)) {
+                    match ready!(entering.as_mut().poll(cx)) {
                         Entered::Answer(response) => {
                             return Poll::Ready(Ok(response.map(Body::from)));
                         }
@@ -162,20 +164,22 @@ where
                     if let Poll::Ready(response) = P::poll_interrupted(running, cx) {
                         // Replacing the phase drops the call.
                         Phase::Answered {
-                            response: Some(response.map(Body::from)),
+                            response: Some(Box::new(response.map(Body::from))),
                         }
                     } else {
                         let response = ready!(future.poll(cx))?;
                         let held = held.take().expect("taken only here");
-                        Phase::Leaving {
-                            leaving: this.stage.leave(held, response),
+                        match this.stage.leave(held, response) {
+                            MaybeReady::Ready(Some(response)) => return Poll::Ready(Ok(response)),
+                            MaybeReady::Ready(None) => unreachable!("taken only when it is polled"),
+                            MaybeReady::Later(leaving) => Phase::Leaving { leaving },
                         }
                     }
                 }
-                PhaseProjection::Leaving { leaving } => return Pin::new(leaving).poll(cx).map(Ok),
+                PhaseProjection::Leaving { leaving } => return leaving.as_mut().poll(cx).map(Ok),
                 PhaseProjection::Answered { response } => {
                     let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(Ok(*response));
                 }
             };
             this.phase.set(next);

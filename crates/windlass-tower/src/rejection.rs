@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::json;
-use windlass::Decision;
+use windlass::{Decision, ErrorKind};
 
 use crate::body::Whole;
 
@@ -68,6 +68,8 @@ pub enum RejectionKind {
     FailedBefore,
     /// The body of the request is larger than the layer buffers: 413.
     RequestTooLarge,
+    /// The body of the request did not arrive in time: 408.
+    RequestTimeout,
     /// The body of the request cannot be read: 400.
     RequestUnreadable,
 }
@@ -89,6 +91,7 @@ impl RejectionKind {
             RejectionKind::ResponseNotStored => "response-not-stored",
             RejectionKind::FailedBefore => "failed-before",
             RejectionKind::RequestTooLarge => "request-too-large",
+            RejectionKind::RequestTimeout => "request-timeout",
             RejectionKind::RequestUnreadable => "request-unreadable",
         }
     }
@@ -109,6 +112,7 @@ impl RejectionKind {
             RejectionKind::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             RejectionKind::FailedBefore => StatusCode::INTERNAL_SERVER_ERROR,
             RejectionKind::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            RejectionKind::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
         }
     }
 
@@ -141,6 +145,7 @@ impl RejectionKind {
                 GrpcStatus::FailedPrecondition
             }
             RejectionKind::FailedBefore => GrpcStatus::Internal,
+            RejectionKind::RequestTimeout => GrpcStatus::DeadlineExceeded,
         }
     }
 }
@@ -149,6 +154,7 @@ impl RejectionKind {
 #[derive(Clone, Copy)]
 enum GrpcStatus {
     InvalidArgument = 3,
+    DeadlineExceeded = 4,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
     Aborted = 10,
@@ -170,7 +176,15 @@ impl Rejection {
 
     /// The store failed. Its error is logged; the client does not see it, because it may name hosts.
     pub(crate) fn store_error(error: &windlass::Error) -> Rejection {
-        tracing::warn!(%error, "a request was refused because the store failed");
+        match error.kind() {
+            ErrorKind::WrongType | ErrorKind::Unsupported | ErrorKind::InvalidInput => {
+                tracing::error!(
+                    %error,
+                    "a request was refused: the layer does not suit the store, or what is stored"
+                );
+            }
+            _ => tracing::warn!(%error, "a request was refused because the store failed"),
+        }
         Rejection::new(
             RejectionKind::StoreUnavailable,
             "the service cannot decide now",

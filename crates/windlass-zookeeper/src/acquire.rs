@@ -10,11 +10,11 @@ use std::time::Duration;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use super::barging::barge;
-use super::claim_data::holder;
+use super::claim_data::{ClaimData, holder};
 use super::claim_table::{CreatedNode, LocalClaim};
 use super::claims::ZooKeeperClaims;
 use super::errors::{after_write, from_client, is_connection_loss};
-use super::node_name::{self, Sequence};
+use super::node_name::{self, ClaimNode, Sequence};
 use super::pool::{PoolData, begin_complete_round, has_pool, write_pool};
 use super::queue::QueueView;
 use super::replace::replace_node;
@@ -122,10 +122,18 @@ impl<'a> ClaimAcquisition<'a> {
     }
 
     /// Creates the claim's node, unless it exists.
+    ///
+    /// The caller counts the validity of a grant from this request. So a majority must confirm, after the
+    /// request began, a node that an earlier request created: a server that is cut off still shows a node
+    /// whose session has ended. And the claim must live for one TTL from now, not from the earlier
+    /// request.
     pub(super) async fn create_node(&self) -> Result<()> {
         let claim = self.local()?;
-        if claim.node.is_some() {
-            return Ok(());
+        if let Some(node) = &claim.node
+            && self.session.confirm(&node.path).await?
+        {
+            let extended = self.claims.table.extend(self.number(), self.request.ttl);
+            return extended.then_some(()).ok_or_else(released_meanwhile);
         }
         let (kind, table) = (self.request.kind, &self.claims.table);
         let parent = paths::queue(kind, &self.request.name);
@@ -152,9 +160,8 @@ impl<'a> ClaimAcquisition<'a> {
                 Ok((stat, sequence)) => {
                     let path = format!("{prefix}{sequence}");
                     let sequence = Sequence(sequence.into_i64() as i32);
-                    self.set_node(CreatedNode::new(path, sequence, stat.czxid));
                     self.claims.clock.observe(stat.ctime);
-                    return Ok(());
+                    return self.set_node(CreatedNode::new(path, sequence, stat.czxid));
                 }
                 Err(ZkError::NoNode) => {
                     may_exist = false;
@@ -175,9 +182,16 @@ impl<'a> ClaimAcquisition<'a> {
         }
     }
 
-    fn set_node(&self, node: CreatedNode) {
+    /// Records the claim's node. If the claim has expired or was released since, the node is removed.
+    fn set_node(&self, node: CreatedNode) -> Result<()> {
         let ttl = self.request.ttl;
-        self.claims.table.set_node(self.number(), node, ttl);
+        let path = node.path.clone();
+        if self.claims.table.set_node(self.number(), node, ttl) {
+            return Ok(());
+        }
+        let remover = Arc::clone(&self.claims.remover);
+        tokio::spawn(remover.remove_path_until_confirmed(Arc::clone(&self.session), path));
+        Err(released_meanwhile())
     }
 
     /// Finds a node whose create request got no reply.
@@ -187,14 +201,39 @@ impl<'a> ClaimAcquisition<'a> {
         let Some(index) = view.index_of(claim.id) else {
             return Ok(false);
         };
-        let found = &view.nodes[index];
-        let path = self.path(&found.name);
-        let stat = self.session.retry(|client| client.check_stat(&path));
-        let Some(stat) = stat.await?.map_err(from_client)? else {
+        let Some(node) = self.read_node(&view.nodes[index]).await? else {
             return Ok(false);
         };
-        self.set_node(CreatedNode::new(path, found.sequence, stat.czxid));
+        if !self.session.confirm(&node.path).await? {
+            return Ok(false);
+        }
+        self.set_node(node)?;
         Ok(true)
+    }
+
+    /// Reads a node of the claim that a request without a reply created. A replacement has the fence of
+    /// the node that it replaced. `None` if there is none, or if another session keeps it: then it is
+    /// removed, because this session's renewals say nothing about it.
+    async fn read_node(&self, found: &ClaimNode) -> Result<Option<CreatedNode>> {
+        let path = self.path(&found.name);
+        let read = self.session.retry(|client| client.get_data(&path)).await?;
+        let (bytes, stat) = match read {
+            Ok(read) => read,
+            Err(ZkError::NoNode) => return Ok(None),
+            Err(error) => return Err(from_client(error)),
+        };
+        if stat.ephemeral_owner != self.session.id() {
+            self.session.delete(&path).await?;
+            return Ok(None);
+        }
+        let mut node = CreatedNode::new(path, found.sequence, stat.czxid);
+        if let Some(data) = ClaimData::read(&bytes) {
+            node.fence = data.fence(&stat);
+            node.created_zxid = node.created_zxid.min(node.fence.get() as i64);
+            let table = &self.claims.table;
+            table.change(self.number(), |claim| claim.data = data);
+        }
+        Ok(Some(node))
     }
 
     /// The outcome that the queue shows. `None` if it must be read again.
@@ -302,9 +341,9 @@ impl<'a> ClaimAcquisition<'a> {
         };
         let (table, fence) = (&self.claims.table, node.fence);
         table.change(claim.number, |claim| claim.data = data);
-        self.set_node(node);
+        self.set_node(node)?;
         let recorded = true;
-        let granted = table.set_held(claim.number, fence);
+        let granted = table.set_held(&claim, fence);
         Ok(granted.map(|fence| Acquired::Granted { fence, recorded }))
     }
 
@@ -351,12 +390,9 @@ impl<'a> ClaimAcquisition<'a> {
         let path = self.path(&view.nodes[first].name);
         let is_known = claim.node.as_ref().is_some_and(|node| node.path == path);
         if !is_known {
-            let stat = self.session.retry(|client| client.check_stat(&path));
-            let stat = stat.await?.map_err(from_client)?;
-            let sequence = view.nodes[first].sequence;
-            self.claims.table.change(claim.number, |claim| {
-                claim.node = stat.map(|stat| CreatedNode::new(path, sequence, stat.czxid));
-            });
+            let node = self.read_node(&view.nodes[first]).await?;
+            let table = &self.claims.table;
+            table.change(claim.number, |claim| claim.node = node);
         }
         Ok(())
     }

@@ -29,6 +29,8 @@ pub(super) struct JointAcquisition<'a> {
     claims: &'a ZooKeeperClaims,
     session: Arc<Session>,
     requests: Vec<AcquireRequest>,
+    /// The protection ids of the requests.
+    ids: Vec<ProtectionId>,
 }
 
 /// A node to create.
@@ -48,15 +50,18 @@ impl<'a> JointAcquisition<'a> {
         };
         let session = claims.sessions.for_ttl(ttl).await?;
         session.check_ttl(ttl)?;
+        let mut ids = Vec::with_capacity(requests.len());
         for request in &requests {
             let mut claim = LocalClaim::new(request, Arc::clone(&session));
             claim.may_have_node = true;
+            ids.push(claim.id);
             claims.table.insert(claim);
         }
         let acquisition = JointAcquisition {
             claims,
             session,
             requests,
+            ids,
         };
         let mut paths = Vec::with_capacity(acquisition.requests.len());
         let outcome = acquisition.decide(&mut paths).await;
@@ -122,9 +127,8 @@ impl<'a> JointAcquisition<'a> {
 
     async fn create_nodes(&self, created: &mut Vec<String>) -> Result<()> {
         let layout = self.claims.queues.layout;
-        let plan = self.requests.iter().map(|request| {
-            let id = ProtectionId::new(&request.owner, request.wake);
-            let prefix = node_name::prefix(layout, request.kind, id, 1, false);
+        let plan = self.requests.iter().zip(&self.ids).map(|(request, id)| {
+            let prefix = node_name::prefix(layout, request.kind, *id, 1, false);
             let data = ClaimData::new(&request.owner, request.ttl, request.note.as_deref());
             PlannedNode {
                 request,

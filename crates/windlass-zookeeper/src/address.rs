@@ -80,6 +80,7 @@ impl EnsembleAddress {
         for host in hosts.split(',') {
             let port = if is_tls { TLS_PORT } else { PORT };
             let Some(host) = with_port(host, port) else {
+                let host = redact(host);
                 return wrong(format!("{host:?} is not a host, or host:port"), EXAMPLE);
             };
             if !known.insert(host.clone()) {

@@ -234,27 +234,34 @@ impl ClaimTable {
         Some(changed)
     }
 
-    /// Records a claim's node. The claim lives for one TTL from now.
-    pub(super) fn set_node(&self, number: u64, node: CreatedNode, ttl: Duration) {
-        self.change(number, |claim| {
+    /// Records a claim's node. The claim lives for one TTL from now. False if it is not in the table.
+    pub(super) fn set_node(&self, number: u64, node: CreatedNode, ttl: Duration) -> bool {
+        let known = self.change(number, |claim| {
             claim.node = Some(node);
             claim.extend(ttl);
         });
+        known.is_some()
+    }
+
+    /// The claim lives for one TTL from now. False if it is not in the table.
+    pub(super) fn extend(&self, number: u64, ttl: Duration) -> bool {
+        self.change(number, |claim| claim.extend(ttl)).is_some()
     }
 
     /// Records that a claim is granted with this fence, and returns it. `None` if the claim is not in
-    /// the table, or has no node.
-    pub(super) fn set_held(&self, number: u64, fence: Fence) -> Option<Fence> {
-        let granted = self.change(number, |claim| {
-            claim.state = LocalClaimState::Held;
-            let node = claim.node.as_mut()?;
+    /// the table, has no node, or was requested again since.
+    pub(super) fn set_held(&self, granted: &LocalClaim, fence: Fence) -> Option<Fence> {
+        let granted = self.change(granted.number, |claim| {
+            let node = claim.node.as_mut().filter(|_| claim.id == granted.id)?;
             node.fence = fence;
+            claim.state = LocalClaimState::Held;
             Some(fence)
         });
         granted.flatten()
     }
 
-    /// Records that a claim waits, and returns its ticket. `None` as for [`set_held`](Self::set_held).
+    /// Records that a claim waits, and returns its ticket. `None` if the claim is not in the table, or
+    /// has no node.
     pub(super) fn set_waiting(&self, number: u64) -> Option<Fence> {
         let ticket = self.change(number, |claim| {
             claim.state = LocalClaimState::Waiting;
@@ -268,9 +275,19 @@ impl ClaimTable {
         self.inner().remove(number)
     }
 
+    /// Forgets a claim, unless it was requested again since.
+    pub(super) fn forget(&self, claim: &LocalClaim) -> Option<LocalClaim> {
+        let mut inner = self.inner();
+        let known = inner.claims.get(&claim.number)?;
+        match known.id == claim.id {
+            true => inner.remove(claim.number),
+            false => None,
+        }
+    }
+
     /// Forgets a claim, and removes its node in the background until the server confirms it.
-    pub(super) fn abandon(&self, number: u64) {
-        if let Some(claim) = self.remove(number) {
+    pub(super) fn abandon(&self, claim: &LocalClaim) {
+        if let Some(claim) = self.forget(claim) {
             tokio::spawn(Arc::clone(&self.remover).remove_until_confirmed(claim));
         }
     }

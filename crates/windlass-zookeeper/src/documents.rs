@@ -25,6 +25,7 @@ use super::sessions::Sessions;
 use super::{MAX_REQUEST, paths};
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::matches;
 
 /// One in this many writes searches for expired documents,
 const SWEEP_RATIO: u32 = 32;
@@ -56,9 +57,18 @@ struct StoredDocument<D> {
 impl<D: Document> StoredDocument<D> {
     /// The document, unless it has expired.
     fn unexpired(&self, now: i64) -> Option<&D> {
-        let document = self.document.as_ref()?;
-        let keep = u64::try_from(document.keep().as_millis()).unwrap_or(u64::MAX);
-        (self.written.saturating_add_unsigned(keep) > now).then_some(document)
+        self.remaining(now).and(self.document.as_ref())
+    }
+
+    /// How long the document is still kept.
+    fn remaining(&self, now: i64) -> Option<Duration> {
+        let keep = u64::try_from(self.document.as_ref()?.keep().as_millis()).unwrap_or(u64::MAX);
+        let remaining = self
+            .written
+            .saturating_add_unsigned(keep)
+            .saturating_sub(now);
+        let remaining = u64::try_from(remaining).ok().filter(|millis| *millis > 0)?;
+        Some(Duration::from_millis(remaining))
     }
 }
 
@@ -111,8 +121,39 @@ impl Documents {
         }
     }
 
+    /// Empties a document, and returns what it was; `None` if it did not exist or had expired.
+    pub(super) async fn clear<D: Document>(&self, name: &str) -> Result<Option<D>> {
+        let session = self.sessions.default_session().await?;
+        let path = paths::document(D::FAMILY, name);
+        // Remembered in case the reply to the write is lost.
+        let mut found = None;
+        loop {
+            let now = self.server_time::<D>(&session).await?;
+            let read_at = Instant::now();
+            let stored: Option<StoredDocument<D>> = self.load(&session, &path).await?;
+            let Some(stored) = stored.filter(|stored| stored.unexpired(now).is_some()) else {
+                return Ok(found);
+            };
+            found = stored.document;
+            session.wait_connected().await?;
+            if read_at.elapsed() > MAX_READ_AGE {
+                continue;
+            }
+            let version = Some(stored.version);
+            if self.write_bytes::<D>(&session, &path, b"", version).await? {
+                return Ok(found);
+            }
+        }
+    }
+
     /// Reads a document; `None` if it does not exist or has expired.
     pub(super) async fn read<D: Document>(&self, name: &str) -> Result<Option<D>> {
+        let found = self.read_kept(name).await?;
+        Ok(found.map(|(document, _)| document))
+    }
+
+    /// The same, with how long the document is still kept.
+    pub(super) async fn read_kept<D: Document>(&self, name: &str) -> Result<Option<(D, Duration)>> {
         let session = self.sessions.default_session().await?;
         let path = paths::document(D::FAMILY, name);
         let stored: Option<StoredDocument<D>> = self.load(&session, &path).await?;
@@ -120,8 +161,34 @@ impl Documents {
             return Ok(None);
         };
         let now = self.server_time::<D>(&session).await?;
-        let is_current = stored.unexpired(now).is_some();
-        Ok(stored.document.filter(|_| is_current))
+        Ok(stored
+            .remaining(now)
+            .and_then(|remaining| Some((stored.document?, remaining))))
+    }
+
+    /// The names of all documents of this kind that match the pattern and have not expired.
+    pub(super) async fn names<D: Document>(&self, pattern: &str) -> Result<Vec<String>> {
+        let session = self.sessions.default_session().await?;
+        let root = paths::family_root(D::FAMILY);
+        let listed = session.retry(|client| {
+            let (client, root) = (client.clone(), root.clone());
+            async move { client.list_children(&root).await }
+        });
+        let children = match listed.await? {
+            Ok(children) => children,
+            Err(ZkError::NoNode) => return Ok(Vec::new()),
+            Err(error) => return Err(from_client(error)),
+        };
+        let mut names = Vec::new();
+        let known = children
+            .iter()
+            .filter_map(|child| paths::document_name(child));
+        for name in known.filter(|name| matches(pattern, name)) {
+            if self.read::<D>(&name).await?.is_some() {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     async fn load<D: Document>(
@@ -168,12 +235,22 @@ impl Documents {
                     .with_hint("begin a new generation, or count down by more at once"),
             );
         }
+        self.write_bytes::<D>(session, path, &bytes, version).await
+    }
+
+    async fn write_bytes<D: Document>(
+        &self,
+        session: &Session,
+        path: &str,
+        bytes: &[u8],
+        version: Option<i32>,
+    ) -> Result<bool> {
         let client = session.client();
         let written = match version {
-            Some(version) => client.set_data(path, &bytes, Some(version)).await,
+            Some(version) => client.set_data(path, bytes, Some(version)).await,
             None => {
                 let options = CreateMode::Persistent.with_acls(session.acls());
-                let created = client.create(path, &bytes, &options).await;
+                let created = client.create(path, bytes, &options).await;
                 created.map(|(stat, _)| stat)
             }
         };

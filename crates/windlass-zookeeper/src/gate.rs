@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::documents::{Document, Documents};
 use windlass_core::name::Name;
 use windlass_core::rules::gate as rules;
-use windlass_core::store::{Admission, GateStore, Pending};
+use windlass_core::store::{Admission, GateState, GateStore, Pending};
 use windlass_core::{Fence, Moment};
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -54,5 +54,25 @@ impl GateStore for ZooKeeperGates {
             };
             self.documents.update(name.as_str(), decide).await
         })
+    }
+
+    fn inspect(&self, name: Name) -> Pending<'_, Option<GateState>> {
+        Box::pin(async move {
+            let found = self.documents.read_kept(name.as_str()).await?;
+            Ok(found.map(|(stored, remaining): (GateDocument, _)| {
+                GateState::new(Fence::new(stored.highest), remaining)
+            }))
+        })
+    }
+
+    fn reset(&self, name: Name) -> Pending<'_, Option<Fence>> {
+        Box::pin(async move {
+            let cleared: Option<GateDocument> = self.documents.clear(name.as_str()).await?;
+            Ok(cleared.map(|cleared| Fence::new(cleared.highest)))
+        })
+    }
+
+    fn highest_issued(&self, _: Name) -> Pending<'_, Option<Fence>> {
+        Box::pin(async { Ok(None) })
     }
 }

@@ -65,7 +65,7 @@ impl Grants {
             }
             self.table.change(claim.number, |claim| claim.data = data);
         }
-        Ok(self.table.set_held(claim.number, fence))
+        Ok(self.table.set_held(claim, fence))
     }
 
     /// Whether another client may watch the claim's node. Among waiters of this client the task that

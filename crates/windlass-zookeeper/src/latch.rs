@@ -14,7 +14,7 @@ use windlass_core::store::{
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct LatchDocument {
+pub(super) struct LatchDocument {
     generation: String,
     count: u32,
     remaining: u32,

@@ -16,6 +16,7 @@ mod four_letter;
 mod gate;
 mod grant;
 mod inspect;
+mod inventory;
 mod latch;
 mod list;
 mod node_name;
@@ -146,6 +147,10 @@ impl Backend for ZooKeeper {
 
     fn gates(&self) -> Arc<dyn GateStore> {
         Arc::clone(&self.gates) as Arc<dyn GateStore>
+    }
+
+    fn inventory(&self) -> Arc<dyn windlass_core::store::InventoryStore> {
+        Arc::new(inventory::ZooKeeperInventory(Arc::clone(&self.documents)))
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {

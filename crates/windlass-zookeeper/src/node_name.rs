@@ -6,9 +6,12 @@
 //!
 //! The UUID is Curator's protection id: a client that lost the reply to its create request finds its
 //! node by it. In Curator it is random. In Windlass its first half is a digest of the owner, so that any
-//! client finds all claims of an owner, and its second half is a digest of the claim's number.
+//! client finds all claims of an owner. The second half is a digest of the claim's number, and counts
+//! the client's requests: a claim that is requested again after it expired must not take its earlier
+//! node, which is being removed, for its own.
 
 use std::cmp::Ordering;
+use std::sync::atomic::{self, AtomicU16};
 
 use sha2::{Digest as _, Sha256};
 
@@ -32,17 +35,26 @@ pub(super) enum NodeLayout {
 pub(super) struct ProtectionId(pub(super) [u8; 16]);
 
 impl ProtectionId {
+    /// An id for one more request of this claim.
     pub(super) fn new(owner: &Owner, wake: WakeAddress) -> ProtectionId {
+        static REQUESTS: AtomicU16 = AtomicU16::new(0);
+        let request = REQUESTS.fetch_add(1, atomic::Ordering::Relaxed);
         let mut id = [0; 16];
         id[..8].copy_from_slice(&half_digest(&[owner.as_str().as_bytes()]));
         let (client, claim) = (wake.client.to_be_bytes(), wake.claim.to_be_bytes());
         id[8..].copy_from_slice(&half_digest(&[b"claim", &client, &claim]));
+        id[14..].copy_from_slice(&request.to_be_bytes());
         ProtectionId(id)
     }
 
     /// Whether both claims have the same owner.
     pub(super) fn same_owner(self, other: ProtectionId) -> bool {
         self.0[..8] == other.0[..8]
+    }
+
+    /// Whether both are of the same claim, perhaps of different requests.
+    pub(super) fn same_claim(self, other: ProtectionId) -> bool {
+        self.0[..14] == other.0[..14]
     }
 
     fn hex(self) -> String {
@@ -306,6 +318,9 @@ mod tests {
         let id = ProtectionId::new(&ann, wake(1));
         assert!(id.same_owner(ProtectionId::new(&ann, wake(2))));
         assert!(!id.same_owner(ProtectionId::new(&bob, wake(1))));
+        let again = ProtectionId::new(&ann, wake(1));
+        assert!(id.same_claim(again) && id != again);
+        assert!(!id.same_claim(ProtectionId::new(&ann, wake(2))));
     }
 
     #[test]

@@ -34,6 +34,11 @@ pub(super) fn document(family: &str, name: &str) -> String {
     )
 }
 
+/// The name of a document, by its node.
+pub(super) fn document_name(node: &str) -> Option<String> {
+    unescape(&node.replace("%2F", "/"))
+}
+
 /// The parent of everything of one kind, except locks.
 pub(super) fn family_root(family: &str) -> String {
     format!("/{RESERVED}{family}")

@@ -131,6 +131,8 @@ impl ClaimRelease {
     async fn release_unknown(self) -> Result<Released> {
         let (kind, name) = (self.kind, &self.name);
         let session = self.claims.sessions.default_session().await?;
+        // Another session created them, at another server.
+        session.catch_up().await?;
         let view = self.claims.queues.read(&session, kind, name).await?;
         let any = WakeAddress {
             client: 0,
@@ -138,7 +140,7 @@ impl ClaimRelease {
         };
         let id = ProtectionId::new(&self.owner, self.claim.unwrap_or(any));
         let is_ours = |known: ProtectionId| match self.claim {
-            Some(_) => known == id,
+            Some(_) => known.same_claim(id),
             None => known.same_owner(id),
         };
         let mut result = Released::WasGone;

@@ -1,8 +1,9 @@
 //! Removing claim nodes.
 //!
 //! A node whose create or replace request got no reply may exist under a name that this client does not
-//! know; it is found by its protection id. A session's requests are answered in order, so a read through
-//! the same session shows whether the lost request was applied.
+//! know; it is found by its protection id. The session may have moved to another server meanwhile, which
+//! does not show the lost request until it is committed: so a transaction that changes nothing comes
+//! before the read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ impl NodeRemover {
         name: &Name,
         id: ProtectionId,
     ) -> Result<bool> {
+        session.catch_up().await?;
         let view = self.queues.read(session, kind, name).await?;
         let mut any = false;
         for node in view.nodes.iter().filter(|node| node.id == Some(id)) {
@@ -75,6 +77,15 @@ impl NodeRemover {
     /// [`remove`](Self::remove), until the server confirms it or the session has ended.
     pub(super) async fn remove_until_confirmed(self: Arc<Self>, claim: LocalClaim) {
         until_confirmed(&claim.session, || self.remove(&claim)).await;
+    }
+
+    /// Deletes this node, until the server confirms it or the session has ended.
+    pub(super) async fn remove_path_until_confirmed(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        path: String,
+    ) {
+        until_confirmed(&session, || session.delete(&path)).await;
     }
 
     /// Removes all nodes with this protection id, until the server confirms it or the session has ended.

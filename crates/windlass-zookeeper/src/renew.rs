@@ -40,7 +40,7 @@ impl<'a> Renewals<'a> {
         for (index, renewal) in renewals.into_iter().enumerate() {
             let result = match table.get(renewal.wake.claim) {
                 Some(claim) if claim.session.has_ended() => {
-                    table.remove(claim.number);
+                    table.forget(&claim);
                     Some(Ok(Renewed::Gone))
                 }
                 Some(claim) if claim.node.is_none() => Some(Err(unknown())),
@@ -124,7 +124,7 @@ impl<'a> Renewals<'a> {
     /// Forgets a claim whose node is gone. A replacement of the node whose reply was lost may have left
     /// another node, which the session would keep alive.
     fn gone(&self, claim: &LocalClaim) -> Result<Renewed> {
-        self.claims.table.abandon(claim.number);
+        self.claims.table.abandon(claim);
         Ok(Renewed::Gone)
     }
 
@@ -136,14 +136,14 @@ impl<'a> Renewals<'a> {
         renewal: &Renewal,
     ) -> Result<Renewed> {
         let (table, number) = (&self.claims.table, claim.number);
-        table.change(number, |claim| claim.extend(renewal.ttl));
+        table.extend(number, renewal.ttl);
         let state = table.get(number).map(|claim| claim.state);
         if state != Some(LocalClaimState::Held) {
             let (kind, name) = (claim.kind, &claim.name);
             let view = self.claims.queues.read(session, kind, name).await?;
             begin_complete_round(session, kind, name, &view).await?;
             let Some(index) = view.index_of(claim.id) else {
-                table.remove(number);
+                table.forget(claim);
                 return Ok(Renewed::Gone);
             };
             if !view.held[index] {
@@ -211,7 +211,7 @@ impl<'a> Renewals<'a> {
                 continue;
             };
             if view.held[index] {
-                table.set_held(number, replaced.fence);
+                table.set_held(&claim, replaced.fence);
                 let fence = replaced.fence;
                 return Ok(Renewed::Held { fence });
             }

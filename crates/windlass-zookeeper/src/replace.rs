@@ -75,8 +75,20 @@ pub(super) async fn replace_node(
         claim.may_have_node = true;
         claim.session = Arc::clone(&session);
     });
-    if !transaction.commit(&session).await? {
-        return Ok(None);
+    match transaction.commit(&session).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let table = &claims.table;
+            table.change(claim.number, |changed| {
+                changed.session = Arc::clone(&claim.session)
+            });
+            return Ok(None);
+        }
+        Err(error) => {
+            // Whichever of its two nodes exists, the next request finds it, and the session that keeps it.
+            claims.table.change(claim.number, |claim| claim.node = None);
+            return Err(error);
+        }
     }
     claims.table.change(claim.number, |claim| {
         claim.weight = node.weight;

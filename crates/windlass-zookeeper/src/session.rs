@@ -209,6 +209,17 @@ impl Session {
         }
     }
 
+    /// Waits until reads through this session show all that a majority had agreed to, or was about to,
+    /// when this was called: also a request of this session that was lost with its connection.
+    pub(super) async fn catch_up(&self) -> Result<()> {
+        match self.confirm("/").await {
+            // The chroot may not be read. The refusal is a transaction as well, and its reply comes
+            // after all earlier ones.
+            Err(error) if error.kind() == ErrorKind::AccessDenied => Ok(()),
+            confirmed => confirmed.map(drop),
+        }
+    }
+
     /// Deletes a node. Returns whether it existed.
     pub(super) async fn delete(&self, path: &str) -> Result<bool> {
         let mut reply_lost = false;

@@ -81,8 +81,10 @@ impl QueueWatches {
             .partition(|claim| claim.session.has_ended());
         for claim in ended {
             // The caller renews the claim, and learns that it is gone.
-            self.table.change(claim.number, |claim| {
-                claim.state = LocalClaimState::Requested;
+            self.table.change(claim.number, |known| {
+                if known.id == claim.id {
+                    known.state = LocalClaimState::Requested;
+                }
             });
             self.grants.wake(&claim, None);
         }

@@ -134,7 +134,7 @@ impl Acquirer<'_> {
             .map_err(|e| self.coordinator.describe(e.with_operation("attach")))?;
         claim.mark_answered();
         match renewed {
-            Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true) => {
+            Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true, None) => {
                 let lease = Lease::new(cancel_guard);
                 keeper.telemetry().hold(&lease, self.name);
                 Ok((lease, holder.weight))

@@ -110,10 +110,10 @@ impl Barrier {
 
     pub(crate) fn new(coordinator: Coordinator, name: &str, parties: u32) -> Barrier {
         Barrier {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             name: name.to_owned(),
             parties,
-            request: RequestOptions::new(),
         }
     }
 

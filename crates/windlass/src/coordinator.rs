@@ -1,309 +1,25 @@
 //! [`Coordinator`]: the connection to a store, from which all primitives are created.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::runtime::Handle;
 
 use crate::barrier::Barrier;
 use crate::counter::Counter;
 use crate::election::Election;
 use crate::gate::Gate;
 use crate::latch::Latch;
-use crate::lease::{Clock, Drift, Keeper};
+use crate::lease::{Keeper, Lease};
 use crate::limit::{Limiter, LimiterRuntime, Quotas};
 use crate::lock::{Lock, LockState};
 use crate::locks::Locks;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
-use crate::store_url::StoreUrl;
-use crate::telemetry::{MetricOptions, Telemetry};
 use windlass_core::error::{Error, Result};
-use windlass_core::memory::{Memory, MemoryStore};
-use windlass_core::name::Name;
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, Kind, LatchStore,
+    Backend, Capabilities, ClaimStore, DataKind, Finding, GateStore, Kind, LatchStore, NamePage,
     NotificationStore, Occupancy, Replicas,
 };
-
-/// Connects to the store that `url` names, with the default options.
-///
-/// | URL | where the state is |
-/// |---|---|
-/// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
-/// | `file:PATH` | a SQLite file, for the processes of one machine |
-/// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
-/// | `redis+sentinel://HOST,HOST/SERVICE` | the master that sentinels name; `rediss+sentinel://` for TLS |
-/// | `redis+cluster://HOST,HOST` | a Redis Cluster; `rediss+cluster://` for TLS |
-/// | `redlock://HOST,HOST,HOST` | a majority of independent Redis servers; coordination only |
-/// | `etcd://HOST:PORT,HOST:PORT` | an etcd cluster; coordination only; `etcds://` for TLS |
-/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble; coordination only; `zookeeper+tls://` for TLS |
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
-/// let w = windlass::connect("memory:").await?;
-/// let guard = w.lock("invoice/42").acquire().await?;
-/// # drop(guard); Ok(()) }
-/// ```
-///
-/// # Errors
-///
-/// If the URL is invalid, the store's feature is not compiled in, or the store cannot be reached.
-///
-/// # Panics
-///
-/// Outside a tokio runtime.
-pub async fn connect(url: &str) -> Result<Coordinator> {
-    Options::new().connect(url).await
-}
-
-/// Options of a connection.
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing until connect is called"]
-pub struct Options {
-    pub(crate) namespace: Option<String>,
-    pub(crate) call_timeout: Duration,
-    pub(crate) replicas: Option<Replicas>,
-    pub(crate) drift: Option<f64>,
-    pub(crate) clock: Clock,
-    pub(crate) metrics: MetricOptions,
-}
-
-impl Options {
-    /// The limit on one round trip, unless another [call timeout](Options::call_timeout) is set.
-    pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
-
-    /// The default options.
-    pub fn new() -> Options {
-        Options {
-            namespace: None,
-            call_timeout: Options::DEFAULT_CALL_TIMEOUT,
-            replicas: None,
-            drift: None,
-            clock: Clock::system(),
-            metrics: MetricOptions::default(),
-        }
-    }
-
-    /// A prefix for all names, so that several programs can share a store: `NS:name`.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Options {
-        self.namespace = Some(namespace.into());
-        self
-    }
-
-    /// Prefixes the namespace with another one: `OUTER:NS:name`.
-    pub fn within(mut self, outer: &str) -> Options {
-        self.namespace = Some(match self.namespace {
-            Some(namespace) => format!("{outer}:{namespace}"),
-            None => outer.to_owned(),
-        });
-        self
-    }
-
-    /// Every grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise it
-    /// is released, and acquiring fails.
-    ///
-    /// For `redis://`, `redis+sentinel://` and `redis+cluster://`; acquiring fails on any other store. This narrows
-    /// the window in which a failover can lose a grant, and does not close it: see [`Replicas`]. Overrides the URL
-    /// (`?replicas=1&replicas_timeout=100ms`).
-    pub fn replicas(mut self, count: u32, timeout: Duration) -> Options {
-        self.replicas = Some(Replicas {
-            count,
-            timeout,
-            on_disk: false,
-        });
-        self
-    }
-
-    /// As [`replicas`](Options::replicas), and the grant must be on the disks of the master and of `count` replicas.
-    ///
-    /// For Redis 7.2 or later, or Valkey, with an append-only file.
-    pub fn replicas_on_disk(mut self, count: u32, timeout: Duration) -> Options {
-        self.replicas = Some(Replicas {
-            count,
-            timeout,
-            on_disk: true,
-        });
-        self
-    }
-
-    /// The limit on one round trip; 2 s by default. When it is reached, the outcome is unknown: what may have been
-    /// granted is released.
-    pub fn call_timeout(mut self, limit: Duration) -> Options {
-        self.call_timeout = limit;
-        self
-    }
-
-    /// The clock drift to allow for, as a fraction of the TTL: more than 0 and less than 0.5; 0.01 by default.
-    ///
-    /// A claim counts as lost that fraction of its TTL, and 2 ms, before its TTL ends. Overrides the URL
-    /// (`redlock://…?drift=0.02`).
-    pub fn drift(mut self, factor: f64) -> Options {
-        self.drift = Some(factor);
-        self
-    }
-
-    /// Uses another clock, for tests on `memory:`.
-    pub fn clock(mut self, clock: Clock) -> Options {
-        self.clock = clock;
-        self
-    }
-
-    /// Whether this connection records metrics; true by default. An exporter must be installed before connecting.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(mut self, on: bool) -> Options {
-        self.metrics.off = !on;
-        self
-    }
-
-    /// Gives metrics of locks and other leases a label `name`: what `label` returns for the name, without the
-    /// namespace. By default there is none.
-    ///
-    /// Each label is a series of its own, in this process and in the monitoring system, so their number is bounded:
-    /// once a connection has used `max` labels, all further ones become `other`. Return a prefix, not a name with an
-    /// identifier in it. Keys of limiters and of idempotent executions are never labels.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
-    /// let options = windlass::Options::new()
-    ///     .metric_name_label(20, |name| name.split('/').next().unwrap_or_default());
-    /// let w = options.connect("memory:").await?;
-    /// let guard = w.lock("invoice/42").acquire().await?; // name="invoice"
-    /// # drop(guard); Ok(()) }
-    /// ```
-    #[cfg(feature = "metrics")]
-    pub fn metric_name_label(
-        mut self,
-        max: usize,
-        label: impl Fn(&str) -> &str + Send + Sync + 'static,
-    ) -> Options {
-        let label = std::sync::Arc::new(label);
-        self.metrics.names = Some(crate::telemetry::NameLabels { max, label });
-        self
-    }
-
-    /// Connects to the store that `url` names.
-    ///
-    /// # Errors
-    ///
-    /// See [`connect`](crate::connect).
-    pub async fn connect(self, url: &str) -> Result<Coordinator> {
-        if let Some(namespace) = &self.namespace {
-            Name::new("use the namespace", None, namespace)?;
-        }
-        let store = StoreUrl::parse(url)?;
-        let drift = self.drift.map(Drift::new).transpose()?;
-        let keeper = Keeper::start(self.clock.clone(), self.call_timeout, Handle::current());
-        let backend: Arc<dyn Backend> = match store {
-            StoreUrl::Memory { name } => {
-                let store = match name {
-                    Some(name) => MemoryStore::shared(self.clock.clone(), &name),
-                    None => MemoryStore::private(self.clock.clone()),
-                };
-                store.register_client(keeper.client(), grant_listener(&keeper));
-                Arc::new(Memory(store))
-            }
-            #[cfg(feature = "file")]
-            StoreUrl::File { path } => {
-                use windlass_file::File;
-                File::open(path, keeper.client(), grant_listener(&keeper)).await?
-            }
-            #[cfg(not(feature = "file"))]
-            StoreUrl::File { .. } => {
-                return Err(windlass_core::store::unsupported::not_in_this_build(
-                    "file", "file",
-                ));
-            }
-            #[cfg(feature = "redis")]
-            StoreUrl::Redis { url } => {
-                use windlass_redis::Redis;
-                Redis::open(
-                    &url,
-                    self.call_timeout,
-                    keeper.client(),
-                    grant_listener(&keeper),
-                )
-                .await?
-            }
-            #[cfg(not(feature = "redis"))]
-            StoreUrl::Redis { .. } => {
-                return Err(windlass_core::store::unsupported::not_in_this_build(
-                    "redis", "redis",
-                ));
-            }
-            #[cfg(feature = "zookeeper")]
-            StoreUrl::ZooKeeper { url } => {
-                use windlass_zookeeper::ZooKeeper;
-                ZooKeeper::open(&url, self.call_timeout, grant_listener(&keeper)).await?
-            }
-            #[cfg(not(feature = "zookeeper"))]
-            StoreUrl::ZooKeeper { .. } => {
-                return Err(windlass_core::store::unsupported::not_in_this_build(
-                    "zookeeper",
-                    "zookeeper",
-                ));
-            }
-            #[cfg(feature = "redlock")]
-            StoreUrl::Redlock { url } => {
-                use windlass_redlock::{Quorum, RedlockAddress};
-                let mut address = RedlockAddress::parse(&url)?;
-                address.drift = drift.or(address.drift);
-                Quorum::open(
-                    address,
-                    windlass_core::redact::redact(&url),
-                    self.clock.clone(),
-                    self.call_timeout,
-                    keeper.client(),
-                    grant_listener(&keeper),
-                )
-                .await?
-            }
-            #[cfg(not(feature = "redlock"))]
-            StoreUrl::Redlock { .. } => {
-                return Err(windlass_core::store::unsupported::not_in_this_build(
-                    "redlock", "redlock",
-                ));
-            }
-            #[cfg(feature = "etcd")]
-            StoreUrl::Etcd { url } => {
-                use windlass_etcd::Etcd;
-                let clock = self.clock.clone();
-                Etcd::open(&url, self.call_timeout, clock, grant_listener(&keeper)).await?
-            }
-            #[cfg(not(feature = "etcd"))]
-            StoreUrl::Etcd { .. } => {
-                return Err(windlass_core::store::unsupported::not_in_this_build(
-                    "etcd", "etcd",
-                ));
-            }
-        };
-        keeper.store_opened(
-            drift.or_else(|| backend.drift()).unwrap_or_default(),
-            Telemetry::new(backend.capabilities().kind, &self.metrics),
-        );
-        Ok(Coordinator {
-            inner: Arc::new(CoordinatorInner {
-                claims: backend.claims(),
-                gates: backend.gates(),
-                latches: backend.latches(),
-                counters: backend.counters(),
-                notifications: backend.notifications(),
-                replicas: self.replicas.or_else(|| backend.replicas()),
-                limits: LimiterRuntime::new(backend.limits(), keeper.clock().clone()),
-                backend,
-                keeper,
-                namespace: self.namespace,
-            }),
-        })
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options::new()
-    }
-}
 
 /// A connection to a store, from which all primitives are created. Cheap to clone; one is enough for a program.
 ///
@@ -322,6 +38,7 @@ struct CoordinatorInner {
     notifications: Arc<dyn NotificationStore>,
     limits: Arc<LimiterRuntime>,
     replicas: Option<Replicas>,
+    default_ttl: Duration,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
@@ -329,6 +46,32 @@ struct CoordinatorInner {
 impl Coordinator {
     /// The longest name of a primitive, in bytes, namespace included.
     pub const MAX_NAME_BYTES: usize = windlass_core::Name::MAX_BYTES;
+
+    /// `replicas` overrides what the store's URL says.
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        keeper: Arc<Keeper>,
+        namespace: Option<String>,
+        replicas: Option<Replicas>,
+    ) -> Coordinator {
+        Coordinator {
+            inner: Arc::new(CoordinatorInner {
+                claims: backend.claims(),
+                gates: backend.gates(),
+                latches: backend.latches(),
+                counters: backend.counters(),
+                notifications: backend.notifications(),
+                replicas: replicas.or_else(|| backend.replicas()),
+                limits: LimiterRuntime::new(backend.limits(), keeper.clock().clone()),
+                default_ttl: backend
+                    .max_ttl()
+                    .map_or(Lease::DEFAULT_TTL, |max| max.min(Lease::DEFAULT_TTL)),
+                backend,
+                keeper,
+                namespace,
+            }),
+        }
+    }
 
     /// A distributed lock. Nothing is sent until it is acquired.
     pub fn lock(&self, name: &str) -> Lock {
@@ -421,16 +164,67 @@ impl Coordinator {
         self.list(&Kind::ALL, pattern, max_holders).await
     }
 
+    /// As [`survey`](Coordinator::survey), for one kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without this kind.
+    pub async fn survey_kind(
+        &self,
+        kind: Kind,
+        pattern: &str,
+        max_holders: usize,
+    ) -> Result<Vec<Occupancy>> {
+        let all: &'static [Kind] = &Kind::ALL;
+        let index = all.iter().position(|each| *each == kind);
+        let one = index.map_or(&[][..], |index| &all[index..=index]);
+        self.list(one, pattern, max_holders).await
+    }
+
+    /// At most `max` of the names under which the store keeps data of this kind, in order, whose names match `pattern`.
+    /// Claims and limiters have lists of their own: [`survey`](Coordinator::survey) and
+    /// [`survey_limiters`](Coordinator::survey_limiters).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without this kind.
+    ///
+    /// ```
+    /// use windlass::DataKind;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+    /// let w = windlass::connect("memory:").await?;
+    /// w.counter("visits/home").add(1).await?;
+    /// let found = w.names(DataKind::Counter, "visits/*", 100).await?;
+    /// assert_eq!(found.names, ["visits/home"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn names(&self, kind: DataKind, pattern: &str, max: usize) -> Result<NamePage> {
+        let inventory = self.inner.backend.inventory();
+        let found = inventory
+            .names(kind, self.with_namespace(pattern), max)
+            .await;
+        let mut found = found.map_err(|e| self.describe(e.with_operation("list names")))?;
+        for name in &mut found.names {
+            self.strip_namespace(name);
+        }
+        Ok(found)
+    }
+
+    fn with_namespace(&self, pattern: &str) -> String {
+        match &self.inner.namespace {
+            Some(namespace) => format!("{namespace}:{pattern}"),
+            None => pattern.to_owned(),
+        }
+    }
+
     async fn list(
         &self,
         kinds: &'static [Kind],
         pattern: &str,
         max_holders: usize,
     ) -> Result<Vec<Occupancy>> {
-        let pattern = match &self.inner.namespace {
-            Some(namespace) => format!("{namespace}:{pattern}"),
-            None => pattern.to_owned(),
-        };
+        let pattern = self.with_namespace(pattern);
         let reply = self.inner.claims.list(kinds, pattern, max_holders);
         let mut found = reply
             .await
@@ -444,6 +238,21 @@ impl Coordinator {
     /// What the store is, and what it guarantees.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.backend.capabilities()
+    }
+
+    /// The TTL of a claim, unless the request sets another: 30 s, or the longest that the store allows
+    /// (`redlock://…?max_ttl=10s`).
+    pub fn default_ttl(&self) -> Duration {
+        self.inner.default_ttl
+    }
+
+    /// Waits for the releases that run in the background: those of dropped guards, of cancelled acquires, and of
+    /// acquires that failed after the store may have granted them.
+    ///
+    /// A program that ends earlier leaves these claims to their TTL. An unreachable store gets retries for up to one TTL:
+    /// use a timeout.
+    pub async fn finish_releases(&self) {
+        self.inner.keeper.finish_releases().await;
     }
 
     /// The store's URL, without credentials.
@@ -556,9 +365,4 @@ impl fmt::Debug for Coordinator {
             .field("namespace", &self.inner.namespace)
             .finish()
     }
-}
-
-fn grant_listener(keeper: &Arc<Keeper>) -> Weak<dyn GrantListener> {
-    let weak: Weak<Keeper> = Arc::downgrade(keeper);
-    weak
 }

@@ -12,8 +12,20 @@ mod choose_a_backend {}
 #[doc = include_str!("../../../docs/choose-a-primitive.md")]
 mod choose_a_primitive {}
 
+#[doc = include_str!("../../../docs/elect-a-leader.md")]
+mod elect_a_leader {}
+
+#[doc = include_str!("../../../docs/errors.md")]
+mod errors {}
+
 #[doc = include_str!("../../../docs/fencing.md")]
 mod fencing {}
+
+#[doc = include_str!("../../../docs/idempotent-jobs.md")]
+mod idempotent_jobs {}
+
+#[doc = include_str!("../../../docs/limit-calls.md")]
+mod limit_calls {}
 
 #[doc = include_str!("../../../docs/migration.md")]
 mod migration {}
@@ -37,5 +49,12 @@ mod redlock {}
 
 #[doc = include_str!("../../../docs/semaphores.md")]
 mod semaphores {}
+
+#[doc = include_str!("../../../docs/start.md")]
+mod start {}
+
+#[doc = include_str!("../../../docs/testing.md")]
+mod testing {}
+
 #[doc = include_str!("../../../docs/topics.md")]
 mod topics {}

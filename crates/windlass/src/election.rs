@@ -94,9 +94,9 @@ pub struct Leader {
 impl Election {
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Election {
         Election {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             name: name.to_owned(),
-            request: RequestOptions::new(),
         }
     }
 

@@ -73,6 +73,7 @@ mod limit;
 mod lock;
 mod locks;
 mod once;
+mod options;
 mod permissions;
 mod rwlock;
 mod seen;
@@ -84,7 +85,7 @@ mod wait;
 
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};
-pub use coordinator::{Coordinator, Options, connect};
+pub use coordinator::Coordinator;
 pub use counter::{BufferedCounter, Counter};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use gate::Gate;
@@ -97,6 +98,7 @@ pub use limit::{
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard};
 pub use once::{Begun, Finished, OnFailure, Once, OnceGuard, OnceState, Ran};
+pub use options::{Options, connect};
 pub use permissions::{
     PermissionHolders, PermissionScan, PermissionSpace, PermissionStats, Permissions,
 };
@@ -113,7 +115,7 @@ pub use windlass_core::permissions::{
 };
 pub use windlass_core::store::counter::Counted;
 pub use windlass_core::store::{
-    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, PastGeneration,
-    Released, Replicas, Severity,
+    Admission, Capabilities, DataKind, Finding, GateState, Holder, Kind, LatchState, NamePage,
+    Occupancy, Order, PastGeneration, Released, Replicas, Severity,
 };
 pub use windlass_core::{Clock, Error, ErrorKind, Fence, FenceStrength, Moment, Owner, Result};

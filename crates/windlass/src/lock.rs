@@ -121,9 +121,9 @@ impl<G> Attempt<G> {
 impl Lock {
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Lock {
         Lock {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             name: name.to_owned(),
-            request: RequestOptions::new(),
             heal_missing_ttl: false,
         }
     }

@@ -20,7 +20,7 @@ use crate::lock::Attempt;
 use crate::telemetry::{Acquisition, Outcome};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
-use windlass_core::store::{Kind, Released, Share};
+use windlass_core::store::{Holder, Kind, Released, Share};
 
 /// Several locks to acquire together: all or none.
 ///
@@ -64,9 +64,9 @@ impl Locks {
 
     pub(crate) fn new(coordinator: Coordinator, names: BTreeSet<String>) -> Locks {
         Locks {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             names,
-            request: RequestOptions::new(),
         }
     }
 
@@ -82,8 +82,8 @@ impl Locks {
         let acquisitions = self.acquisitions();
         match self.at_once().await {
             Ok(None) => {}
-            // With an explicit owner, the caller may hold some of them already.
-            Ok(Some(Attempt::Busy(_))) if self.request.owner.is_some() => {}
+            // The caller may hold some of them already. If another owner holds one, none is acquired.
+            Ok(Some(Attempt::Busy(holder))) if self.may_be_own(holder.as_ref()) => {}
             decided => {
                 self.record(acquisitions, &decided, WaitPolicy::None);
                 return decided.map(|decided| decided.expect("it was decided"));
@@ -127,6 +127,12 @@ impl Locks {
     pub async fn acquire_within(&self, wait: Duration) -> Result<Attempt<LocksGuard>> {
         let wait = WaitPolicy::of(Some(wait), self.coordinator.keeper());
         self.acquire_with(wait).await
+    }
+
+    /// Whether the holder may be the owner of this request.
+    fn may_be_own(&self, holder: Option<&Holder>) -> bool {
+        let own = self.request.owner.as_deref();
+        own.is_some_and(|own| holder.is_none_or(|holder| holder.owner == own))
     }
 
     async fn acquire_with(&self, wait: WaitPolicy) -> Result<Attempt<LocksGuard>> {
@@ -267,6 +273,13 @@ impl LocksGuard {
         self.leases.iter().map(|(name, _)| name.as_str())
     }
 
+    /// The lease of each lock with its name, without the namespace, in the order of acquisition.
+    pub fn leases(&self) -> impl Iterator<Item = (&str, &Lease)> {
+        self.leases
+            .iter()
+            .map(|(name, lease)| (name.as_str(), lease))
+    }
+
     /// How long all of them are certain to be held if no further renewal succeeds.
     pub fn remaining(&self) -> Duration {
         let remaining = self.leases.iter().map(|(_, lease)| lease.remaining());
@@ -342,5 +355,31 @@ impl fmt::Debug for LocksGuard {
         f.debug_map()
             .entries(self.leases.iter().map(|(name, lease)| (name, lease)))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connect;
+
+    #[tokio::test]
+    async fn none_is_acquired_for_a_moment_while_another_owner_holds_one() {
+        let w = connect("memory:").await.unwrap();
+        let fence = async || {
+            let held = w.lock("a").acquire().await.unwrap();
+            let fence = held.fence().get();
+            assert!(held.release().await.unwrap().was_held());
+            fence
+        };
+        let other = w.lock("b").acquire().await.unwrap();
+        let both = w.locks(["a", "b"]).owner("me");
+        let before = fence().await;
+        assert!(both.try_acquire().await.unwrap().is_busy());
+        assert_eq!(fence().await, before + 1, "each grant has a fence");
+        assert!(other.release().await.unwrap().was_held());
+        // What the same owner holds is no obstacle.
+        let mine = w.lock("a").owner("me").acquire().await.unwrap();
+        let acquired = both.try_acquire().await.unwrap().acquired();
+        assert_eq!(acquired.unwrap().fence("a"), Some(mine.fence()));
     }
 }

@@ -156,9 +156,9 @@ impl RwLock {
 
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> RwLock {
         RwLock {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             name: name.to_owned(),
-            request: RequestOptions::new(),
         }
     }
 

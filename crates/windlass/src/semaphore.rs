@@ -84,12 +84,12 @@ impl Semaphore {
 
     pub(crate) fn new(coordinator: Coordinator, name: &str, size: u32) -> Semaphore {
         Semaphore {
+            request: RequestOptions::new(coordinator.default_ttl()),
             coordinator,
             name: name.to_owned(),
             size,
             on_size_mismatch: OnSizeMismatch::Refuse,
             order: Order::Fifo,
-            request: RequestOptions::new(),
         }
     }
 

@@ -1,13 +1,85 @@
-//! Store URLs: which store a URL names.
+//! Store URLs: which store a URL names, and how it is opened.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
+use crate::lease::{Drift, Keeper};
 use windlass_core::error::{Error, Result};
-use windlass_core::redact::{is_scheme, redact};
+use windlass_core::memory::{Memory, MemoryStore};
+use windlass_core::redact::{has_password_for_host, is_local, is_scheme, redact};
+#[cfg(not(all(
+    feature = "file",
+    feature = "redis",
+    feature = "redlock",
+    feature = "etcd",
+    feature = "zookeeper"
+)))]
+use windlass_core::store::unsupported::not_in_this_build;
+use windlass_core::store::{Backend, GrantListener};
+
+/// Opens the store that `url` names. It reports grants to the keeper. An error names the feature that is not compiled in.
+pub(crate) async fn open(
+    url: &str,
+    keeper: &Arc<Keeper>,
+    drift: Option<Drift>,
+) -> Result<Arc<dyn Backend>> {
+    let store = StoreUrl::parse(url)?;
+    let weak: Weak<Keeper> = Arc::downgrade(keeper);
+    let listener: Weak<dyn GrantListener> = weak;
+    match store {
+        StoreUrl::Memory { name } => {
+            let clock = keeper.clock().clone();
+            let store = match name {
+                Some(name) => MemoryStore::shared(clock, &name),
+                None => MemoryStore::private(clock),
+            };
+            store.register_client(keeper.client(), listener);
+            Ok(Arc::new(Memory(store)))
+        }
+        #[cfg(feature = "file")]
+        StoreUrl::File { path } => windlass_file::File::open(path, keeper.client(), listener).await,
+        #[cfg(feature = "redis")]
+        StoreUrl::Redis { url } => {
+            let (limit, client) = (keeper.call_timeout(), keeper.client());
+            windlass_redis::Redis::open(&url, limit, client, listener).await
+        }
+        #[cfg(feature = "redlock")]
+        StoreUrl::Redlock { url } => {
+            let mut address = windlass_redlock::RedlockAddress::parse(&url)?;
+            address.drift = drift.or(address.drift);
+            let (clock, limit) = (keeper.clock().clone(), keeper.call_timeout());
+            let (shown, client) = (redact(&url), keeper.client());
+            windlass_redlock::Quorum::open(address, shown, clock, limit, client, listener).await
+        }
+        #[cfg(feature = "etcd")]
+        StoreUrl::Etcd { url } => {
+            let (clock, limit) = (keeper.clock().clone(), keeper.call_timeout());
+            windlass_etcd::Etcd::open(&url, limit, clock, listener).await
+        }
+        #[cfg(feature = "zookeeper")]
+        StoreUrl::ZooKeeper { url } => {
+            let limit = keeper.call_timeout();
+            Ok(windlass_zookeeper::ZooKeeper::open(&url, limit, listener).await?)
+        }
+        #[cfg(not(feature = "file"))]
+        StoreUrl::File { .. } => Err(not_in_this_build("file", "file")),
+        #[cfg(not(feature = "redis"))]
+        StoreUrl::Redis { .. } => Err(not_in_this_build("redis", "redis")),
+        #[cfg(not(feature = "redlock"))]
+        StoreUrl::Redlock { .. } => {
+            let _ = drift;
+            Err(not_in_this_build("redlock", "redlock"))
+        }
+        #[cfg(not(feature = "etcd"))]
+        StoreUrl::Etcd { .. } => Err(not_in_this_build("etcd", "etcd")),
+        #[cfg(not(feature = "zookeeper"))]
+        StoreUrl::ZooKeeper { .. } => Err(not_in_this_build("zookeeper", "zookeeper")),
+    }
+}
 
 /// A store URL, parsed as far as choosing a store needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+enum StoreUrl {
     Memory { name: Option<String> },
     File { path: PathBuf },
     Redis { url: String },
@@ -23,7 +95,7 @@ const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+un
                        zookeeper://HOST,HOST/CHROOT, zookeeper+tls://HOST";
 
 impl StoreUrl {
-    pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
+    fn parse(text: &str) -> Result<StoreUrl> {
         // With an @ and without ://, the part before the colon may be a user or a password.
         let has_scheme = |scheme: &str| {
             is_scheme(scheme) && (!text.contains('@') || text[scheme.len()..].starts_with("://"))
@@ -36,17 +108,26 @@ impl StoreUrl {
                 "connect",
                 format!("{:?} is not a store URL: it has no scheme", redact(text)),
             )
-            .with_hint(format!("known URLs: {SCHEMES}")));
+            .with_hint(did_you_mean(text)));
         };
         if scheme != "file" && scheme != "memory" {
             refuse_unescaped(text, scheme, rest)?;
+        } else if !is_local(text) {
+            let message = format!("{:?} names a server, which {scheme}: has not", redact(text));
+            return Err(Error::invalid("connect", message).with_hint(format!(
+                "known URLs: {SCHEMES}; for a file whose name contains a colon and an @, write file:./NAME"
+            )));
         }
-        let with_servers = |example: &str| match rest.starts_with("//") && rest.len() > 2 {
-            true => Ok(text.to_owned()),
-            false => Err(
-                Error::invalid("connect", format!("{:?} names no server", redact(text)))
-                    .with_hint(format!("for example {example}")),
-            ),
+        let with_servers = |example: &str| {
+            if !rest.starts_with("//") || rest.len() == 2 {
+                let message = format!("{:?} names no server", redact(text));
+                let hint = format!("for example {example}");
+                return Err(Error::invalid("connect", message).with_hint(hint));
+            }
+            match has_password_for_host(text) {
+                true => Err(no_at(text)),
+                false => Ok(text.to_owned()),
+            }
         };
         // Redis clients give a fragment meanings of their own, such as disabling certificate checks.
         if scheme.starts_with("redis") || scheme.starts_with("redlock") || scheme == "unix" {
@@ -64,6 +145,9 @@ impl StoreUrl {
                 if path.is_empty() {
                     return Err(Error::invalid("connect", "file: needs a path")
                         .with_hint("for example file:/var/lib/app/locks.db"));
+                }
+                if let Some(below_home) = path.strip_prefix("~/") {
+                    return Err(tilde(below_home));
                 }
                 Ok(StoreUrl::File { path: path.into() })
             }
@@ -88,9 +172,43 @@ impl StoreUrl {
                 "connect",
                 format!("unknown scheme {scheme:?} in {:?}", redact(text)),
             )
-            .with_hint(format!("known URLs: {SCHEMES}"))),
+            .with_hint(did_you_mean(text))),
         }
     }
+}
+
+/// The URL that a path, or a host with a port, was probably meant as. Nothing that may be a password is repeated.
+fn did_you_mean(text: &str) -> String {
+    let known = format!("known URLs: {SCHEMES}");
+    if text.contains('@') || text.contains("://") || redact(text) != text {
+        return known;
+    }
+    let is_path = text.starts_with(['/', '.', '~']) || text.ends_with(".db");
+    let meant = match text.rsplit_once(':') {
+        _ if is_path => format!("file:{text}"),
+        Some((host, "2379")) => format!("etcd://{host}:2379"),
+        Some((host, "2181")) => format!("zookeeper://{host}:2181"),
+        Some((_, port)) if port.parse::<u16>().is_ok() => format!("redis://{text}"),
+        _ => return known,
+    };
+    format!("did you mean {meant}?")
+}
+
+/// The shell expands a `~` only at the start of a word, and a file below a folder of that name would exclude nobody.
+fn tilde(below_home: &str) -> Error {
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let home = home.map_or("$HOME".to_owned(), |home| home.display().to_string());
+    let message = "the ~ in file:~/… is not expanded";
+    let hint = format!("write file:{home}/{below_home}, or file:./~/… for a folder of that name");
+    Error::invalid("connect", message).with_hint(hint)
+}
+
+/// A store would repeat the host that is none, and a resolver would send it to a name server.
+fn no_at(text: &str) -> Error {
+    let message = format!("in {:?}, a port is not a number", redact(text));
+    Error::invalid("connect", message).with_hint(
+        "credentials end with an @: USER:PASSWORD@HOST:PORT; a port is a number below 65536",
+    )
 }
 
 /// Refuses a URL whose credentials end in another part of it, because of a `/`, `?` or `&` that is not escaped. A store
@@ -203,6 +321,36 @@ mod tests {
             assert!(e.to_string().contains(word), "{e}");
             assert!(e.hint().is_some());
         }
+    }
+
+    #[test]
+    fn paths_and_hosts_get_the_url_that_was_meant() {
+        for (text, meant) in [
+            ("/var/lib/locks.db", "file:/var/lib/locks.db?"),
+            ("./locks", "file:./locks?"),
+            ("locks.db", "file:locks.db?"),
+            ("localhost:6379", "redis://localhost:6379?"),
+            ("10.0.0.1:7000", "redis://10.0.0.1:7000?"),
+            ("db:2379", "etcd://db:2379?"),
+            ("zk:2181", "zookeeper://zk:2181?"),
+        ] {
+            let error = StoreUrl::parse(text).unwrap_err();
+            let hint = error.hint().unwrap();
+            assert_eq!(hint, format!("did you mean {meant}"), "{text}");
+        }
+        for text in [
+            "s3cret@h:6379",
+            "ann:s3cret@h:6379",
+            "http://h:80",
+            "localhost",
+        ] {
+            let error = StoreUrl::parse(text).unwrap_err();
+            let hint = error.hint().unwrap();
+            assert!(hint.starts_with("known URLs:"), "{text}: {hint}");
+        }
+        let error = StoreUrl::parse("file:~/locks.db").unwrap_err();
+        assert!(error.hint().unwrap().contains("/locks.db"), "{error:?}");
+        assert!(StoreUrl::parse("file:./~/locks.db").is_ok());
     }
 
     #[test]

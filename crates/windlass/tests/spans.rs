@@ -11,6 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use windlass::{Clock, Options};
@@ -83,7 +84,10 @@ impl Log {
 #[tokio::test]
 async fn spans_have_name_kind_store_fence_and_outcome() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::registry().with(log.clone());
+    // Each call to the store is an event below this level.
+    let subscriber = tracing_subscriber::registry()
+        .with(LevelFilter::DEBUG)
+        .with(log.clone());
     let _installed = tracing::subscriber::set_default(subscriber);
     let clock = Clock::manual();
     let options = Options::new().clock(clock.clone());

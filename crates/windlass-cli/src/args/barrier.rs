@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use windlass_term::duration;
 
 use super::job::{JobArgs, OnLost};
 
-use super::permits;
+use super::{LsArgs, permits};
 
 const EXAMPLES: &str = "\
 The command starts when N parties have arrived, and windlass exits when all of them have left.
@@ -25,15 +25,22 @@ Examples:
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "windlass barrier [OPTIONS] <NAME> --parties <N> [-- <COMMAND> [ARGS]...]"
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "windlass barrier [OPTIONS] <NAME> --parties <N> [-- <COMMAND> [ARGS]...]\n       \
+                      windlass barrier ls [PATTERN]"
 )]
 pub(crate) struct BarrierArgs {
+    #[command(subcommand)]
+    pub(crate) subcommand: Option<BarrierCommand>,
+
     /// Name of the barrier
-    pub(crate) name: String,
+    #[arg(required = true)]
+    name: Option<String>,
 
     /// Number of parties; a different number is an error, and the command does not run
-    #[arg(long, value_name = "N", value_parser = permits())]
-    pub(crate) parties: u32,
+    #[arg(long, value_name = "N", value_parser = permits(), required = true)]
+    parties: Option<u32>,
 
     /// Wait for the other parties for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
@@ -61,4 +68,22 @@ pub(crate) struct BarrierArgs {
     /// Command to run when all parties have arrived
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl BarrierArgs {
+    /// The name, which clap requires unless there is a subcommand.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The number of parties, which clap requires unless there is a subcommand.
+    pub(crate) fn parties(&self) -> u32 {
+        self.parties.unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BarrierCommand {
+    /// List barriers in use
+    Ls(LsArgs),
 }

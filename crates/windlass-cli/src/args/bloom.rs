@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_term::duration;
 
+use super::LsArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BloomCommand {
     /// Create a filter, or check that it exists with these parameters
@@ -20,6 +22,8 @@ pub(crate) enum BloomCommand {
     Union(BloomUnionArgs),
     /// Remove a filter and its items
     Rm(BloomNameArgs),
+    /// List Bloom filters
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_term::duration;
 
+use super::LsArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterCommand {
     /// Add to a counter; exit 75 if that would exceed a bound
@@ -13,6 +15,8 @@ pub(crate) enum CounterCommand {
     Get(CounterGetArgs),
     /// Reset a counter to 0 and print its old value
     Reset(CounterResetArgs),
+    /// List counters
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_term::duration;
 
+use super::LsArgs;
 use super::permits;
 
 #[derive(Debug, Subcommand)]
@@ -17,6 +18,8 @@ pub(crate) enum LatchCommand {
     Wait(LatchWaitArgs),
     /// Print the count
     Show(LatchShowArgs),
+    /// List latches
+    Ls(LsArgs),
 }
 
 /// The generation of a latch.

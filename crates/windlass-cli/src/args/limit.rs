@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use windlass::{Algorithm, Quota};
 use windlass_term::{Advice, Failure, duration};
 
+use super::LsArgs;
 use super::rate::{self, Rate};
 
 #[derive(Debug, Subcommand)]
@@ -14,8 +15,12 @@ pub(crate) enum LimitCommand {
     Take(LimitTakeArgs),
     /// Check a rate limit without consuming
     Peek(LimitPeekArgs),
+    /// Show what is left of a rate limit, whatever its rates; exit 75 if it is not in use
+    Show(LimitResetArgs),
     /// Reset a rate limit to unused
     Reset(LimitResetArgs),
+    /// List rate limits in use
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]

@@ -15,7 +15,7 @@ pub(crate) enum LockCommand {
     Renew(RenewArgs),
     /// Release a lock
     Release(ReleaseArgs),
-    /// Show the holder of a lock, its remaining time and the waiters
+    /// Show the holder of a lock, its remaining time and the waiters; exit 75 if it is free
     Show(ShowArgs),
     /// List locks, semaphores, elections and everything else that is held or waited for
     Ls(LsArgs),
@@ -27,7 +27,10 @@ pub(crate) enum LockCommand {
 #[command(after_help = "\
 Example:
   fence=$(windlass --json lock acquire deploy --owner $$ --ttl 10m | jq .fence)
-  windlass lock release deploy --owner $$")]
+  windlass lock release deploy --owner $$
+
+At a terminal, --owner is not needed: windlass knows the locks that you acquired on this machine.
+Give it in scripts: one whose lock has expired must not release the lock of the next one.")]
 pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) name: String,
@@ -45,13 +48,13 @@ pub(crate) struct RenewArgs {
     /// Name of the lock
     pub(crate) name: String,
 
-    /// Owner of the lock
+    /// Owner of the lock [default: the one with which you acquired it on this machine]
     #[arg(long, value_name = "ID")]
-    pub(crate) owner: String,
+    pub(crate) owner: Option<String>,
 
-    /// Hold it for this long from now on
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// Hold it for this long from now on [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
@@ -59,9 +62,9 @@ pub(crate) struct ReleaseArgs {
     /// Name of the lock
     pub(crate) name: String,
 
-    /// Owner of the lock
+    /// Owner of the lock [default: the one with which you acquired it on this machine]
     #[arg(long, value_name = "ID")]
-    pub(crate) owner: String,
+    pub(crate) owner: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -2,20 +2,24 @@
 
 mod barrier;
 mod bloom;
+mod config;
 mod counter;
 mod elect;
 mod gate;
+mod inventory;
 mod job;
 mod latch;
 mod limit;
 mod lock;
 mod manual;
+mod name_completion;
 mod once;
 mod perm;
 mod rate;
 mod run;
 mod rw;
 mod sem;
+mod stores;
 mod tools;
 mod top;
 mod topic;
@@ -23,28 +27,34 @@ mod usage_error;
 
 use clap::builder::RangedI64ValueParser;
 use clap::builder::styling::Styles;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _,
+};
 use windlass::Semaphore;
 use windlass_term::{Exit, GlobalArgs};
 
-pub(crate) use barrier::BarrierArgs;
+pub(crate) use barrier::{BarrierArgs, BarrierCommand};
 pub(crate) use bloom::{
     BloomCommand, BloomCreateArgs, BloomInfoArgs, BloomItemsArgs, BloomKeyArgs, BloomNameArgs,
     BloomUnionArgs,
 };
+pub(crate) use config::{ConfigArgs, ConfigCommand};
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
-pub(crate) use elect::ElectArgs;
-pub(crate) use gate::{GateAdmitArgs, GateCommand};
+pub(crate) use elect::{ElectArgs, ElectCommand};
+pub(crate) use gate::{GateAdmitArgs, GateCommand, GateResetArgs, GateShowArgs};
+pub(crate) use inventory::{InventoryArgs, InventoryKind};
 pub(crate) use job::{JobArgs, OnLost};
 pub(crate) use latch::{GenerationArgs, LatchCommand};
 pub(crate) use limit::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use manual::ManualArgs;
+pub(crate) use name_completion::NameToComplete;
 pub(crate) use once::{OnceArgs, OnceCommand, OnceCommandArgs, SeenArgs};
 pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
 pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
+pub(crate) use stores::STORES;
 pub(crate) use tools::{CompletionsArgs, ManArgs};
 pub(crate) use top::TopArgs;
 pub(crate) use topic::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
@@ -54,7 +64,6 @@ Examples:
   windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in a queue
   windlass run --no-wait report -- ./report.sh        exit 75 if it is already running
   windlass run --permits 3 encode -- ./encode.sh      at most three at a time, on all machines
-  windlass top                                        live view of locks and their holders
 
 Exit codes: 0 yes, 75 no (busy, not held), 69 store unreachable, 79 lease lost,
 124 --max-time reached, 125 wrong usage, 126/127 command not executable/not found;
@@ -119,33 +128,78 @@ pub(crate) enum Command {
     /// Store and check permissions
     #[command(subcommand)]
     Perm(PermCommand),
+    /// List everything in the store, of any kind
+    Ls(InventoryArgs),
     /// Show locks, holders, waiters and rate limits in a live view
     Top(TopArgs),
     /// Check the store: what it guarantees, and what is misconfigured
     Doctor,
+    /// List the kinds of stores and their URLs
+    #[command(after_help = STORES)]
+    Stores,
     /// Compare guards that fail and guards that hold, in a flash sale and a marketplace
     #[cfg(feature = "demo")]
     Demo(windlass_demo::DemoArgs),
     /// Measure speed, beside the bare commands of the store
     #[cfg(feature = "bench")]
     Bench(windlass_bench::BenchArgs),
+    /// Show the settings that apply, and where they come from
+    Config(ConfigArgs),
     /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page
+    /// Print a manual page
     Man(ManArgs),
 }
 
-/// The groups of commands in `windlass --help`.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Run a command", &["run", "elect", "barrier", "once"]),
-    (
-        "Coordinate processes",
-        &["lock", "sem", "rw", "latch", "gate", "topic"],
-    ),
-    ("Limit and count", &["limit", "counter"]),
-    ("Remember", &["seen", "bloom", "perm"]),
-    ("Observe", &["top", "doctor"]),
-    ("Learn and set up", &["demo", "bench", "completions", "man"]),
+impl Command {
+    /// Whether settings matter to it. The others work with a config file that is wrong.
+    pub(crate) fn uses_settings(&self) -> bool {
+        match self {
+            Command::Stores | Command::Completions(_) | Command::Man(_) => false,
+            Command::Config(args) => args.command.is_none(),
+            _ => true,
+        }
+    }
+}
+
+/// A group of commands in `windlass --help`.
+pub(crate) struct Group {
+    pub(crate) heading: &'static str,
+    pub(crate) commands: &'static [&'static str],
+    pub(crate) example: &'static str,
+}
+
+pub(crate) const GROUPS: [Group; 6] = [
+    Group {
+        heading: "Run a command",
+        commands: &["run", "elect", "barrier", "once"],
+        example: "windlass run backup -- rsync -a /home /mnt/backup",
+    },
+    Group {
+        heading: "Coordinate processes",
+        commands: &["lock", "sem", "rw", "latch", "gate", "topic"],
+        example: "windlass lock acquire deploy --ttl 10m",
+    },
+    Group {
+        heading: "Limit and count",
+        commands: &["limit", "counter"],
+        example: "windlass limit take mail/ann --rate 10/h && sendmail ann",
+    },
+    Group {
+        heading: "Remember",
+        commands: &["seen", "bloom", "perm"],
+        example: "windlass seen mails \"$message_id\" && ./deliver.sh",
+    },
+    Group {
+        heading: "Observe",
+        commands: &["ls", "top", "doctor"],
+        example: "windlass ls 'invoice/*' --kind lock,limit",
+    },
+    Group {
+        heading: "Learn and set up",
+        commands: &["stores", "config", "demo", "bench", "completions", "man"],
+        example: "windlass help stores",
+    },
 ];
 
 /// Parses the command line. If this fails, the problem has been printed.
@@ -156,7 +210,11 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
     }
     let parsed = grammar().try_get_matches();
     parsed
-        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .and_then(|matches| {
+            let mut cli = Cli::from_arg_matches(&matches)?;
+            cli.global.note_origins(&matches);
+            Ok(cli)
+        })
         .map_err(usage_error::report)
 }
 
@@ -171,10 +229,27 @@ pub(crate) fn grammar() -> clap::Command {
     let groups = grouped_commands(&command);
     let styles = Styles::styled();
     let header = styles.get_header();
-    command.help_template(format!(
+    command.color(help_colour()).help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
          {groups}{header}Global options:{header:#}\n{{options}}{{after-help}}"
     ))
+}
+
+/// Whether help texts and usage errors are coloured: they are printed before the options are known.
+fn help_colour() -> ColorChoice {
+    let own = std::env::args_os().skip(1).take_while(|arg| arg != "--");
+    let own: Vec<_> = own.collect();
+    let value = own.iter().enumerate().find_map(|(index, arg)| {
+        let arg = arg.to_str()?;
+        match arg.strip_prefix("--color=") {
+            Some(value) => Some(value),
+            None if arg == "--color" => own.get(index + 1)?.to_str(),
+            None => None,
+        }
+    });
+    value
+        .and_then(|value| ColorChoice::from_str(value, false).ok())
+        .unwrap_or_default()
 }
 
 /// The list of commands for the help text, under one heading per group.
@@ -182,7 +257,12 @@ fn grouped_commands(command: &clap::Command) -> String {
     let styles = Styles::styled();
     let (header, literal) = (styles.get_header(), styles.get_literal());
     let mut text = String::new();
-    for (heading, names) in GROUPS {
+    for Group {
+        heading,
+        commands: names,
+        example,
+    } in GROUPS
+    {
         text += &format!("{header}{heading}:{header:#}\n");
         // A command is missing if its feature is off.
         for found in names
@@ -193,7 +273,7 @@ fn grouped_commands(command: &clap::Command) -> String {
             let (name, about) = (found.get_name(), about.unwrap_or_default());
             text += &format!("  {literal}{name:<11}{literal:#}  {about}\n");
         }
-        text.push('\n');
+        text += &format!("    $ {example}\n\n");
     }
     text
 }
@@ -208,11 +288,26 @@ mod tests {
     }
 
     #[test]
+    fn examples_of_the_groups_are_commands_of_the_group() {
+        for group in GROUPS {
+            let words: Vec<&str> = group.example.split(' ').collect();
+            let command = if words[1] == "help" {
+                words[2]
+            } else {
+                words[1]
+            };
+            assert!(group.commands.contains(&command), "{}", group.example);
+        }
+    }
+
+    #[test]
     fn every_command_is_in_one_group_of_the_help() {
         let command = Cli::command();
         let visible = command.get_subcommands().filter(|c| !c.is_hide_set());
         let mut expected: Vec<&str> = visible.map(clap::Command::get_name).collect();
-        let grouped = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+        let grouped = GROUPS
+            .iter()
+            .flat_map(|group| group.commands.iter().copied());
         let mut grouped: Vec<&str> = grouped
             .filter(|name| command.find_subcommand(name).is_some())
             .collect();

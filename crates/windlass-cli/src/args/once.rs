@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_term::duration;
 
+use super::LsArgs;
+
 const EXAMPLES: &str = "\
 A repeat prints the same stdout and exits with the same code, without running the command. The same
 key with a different command is an error. A command that fails, that is ended by a signal, or that
@@ -21,7 +23,7 @@ Examples:
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "windlass once [OPTIONS] <KEY> -- <COMMAND> [ARGS]...\n       windlass once show|forget <KEY>"
+    override_usage = "windlass once [OPTIONS] <KEY> -- <COMMAND> [ARGS]...\n       windlass once show|forget <KEY>\n       windlass once ls [PATTERN]"
 )]
 pub(crate) struct OnceCommandArgs {
     #[command(subcommand)]
@@ -37,6 +39,8 @@ pub(crate) enum OnceCommand {
     Show(OnceKeyArgs),
     /// Forget a key: the next call runs its command again
     Forget(OnceKeyArgs),
+    /// List idempotency keys
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]
@@ -54,9 +58,9 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
     pub(crate) keep: Duration,
 
-    /// TTL of the lease: how long a crashed run blocks others; renewed while the command runs
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// TTL of the lease: how long a crashed run blocks others; renewed while the command runs [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     /// If it is already running: wait for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_wait")]

@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::LsArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum PermCommand {
     /// Define the levels and resources of a space, or add to them
@@ -26,6 +28,8 @@ pub(crate) enum PermCommand {
     Stats(PermSpaceArgs),
     /// Remove a space and all its subjects
     Rm(PermSpaceArgs),
+    /// List permission spaces
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! `windlass run`
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,26 +18,32 @@ side of the read-write lock NAME. A lock, a semaphore and a read-write lock of t
 independent of each other. A semaphore has one size: a different N is an error, and the command does
 not run.
 
+Of several locks, all or none are acquired, and the loss of any ends the command. While one is held
+by another client, a waiter already holds those before it in alphabetical order.
+
 The environment of the command has WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE,
-WINDLASS_STORE_KIND and WINDLASS_STORE. If windlass is killed, even by SIGKILL, the command is
-killed too (on Linux).
+WINDLASS_STORE_KIND and WINDLASS_STORE. With several names, WINDLASS_LOCK has one name per line,
+WINDLASS_FENCE is not set, and WINDLASS_FENCES has one line per lock: the fence, a space, the name.
+If windlass is killed, even by SIGKILL, the command is killed too (on Linux).
 
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup
   windlass run --skip-ok --at-least 30s nightly -- ./nightly.sh   # in the crontab of ten machines
   windlass run --wait 10s --shell deploy -- 'git pull && make install'
   windlass run --permits 3 encode -- ffmpeg -i in.mov out.mp4     # three at a time, on all machines
+  windlass run account/7 account/12 -- ./transfer.sh              # both locks, or none
   windlass run --shared catalogue -- ./export.sh                  # many at a time
   windlass run --exclusive catalogue -- ./import.sh               # or one of these, alone";
 
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "windlass run [OPTIONS] <NAME> -- <COMMAND> [ARGS]..."
+    override_usage = "windlass run [OPTIONS] <NAME>... -- <COMMAND> [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// Name of the lock, for example backup or invoice/42
-    pub(crate) name: String,
+    /// Name of the lock, for example backup or invoice/42; of several locks, all or none are acquired
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 
     /// Run at most N at once: acquire a permit of a semaphore of N permits, in place of the lock
     #[arg(long, value_name = "N", value_parser = permits())]
@@ -124,6 +131,12 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// The names in the order in which several locks are acquired, each once.
+    pub(crate) fn sorted_names(&self) -> Vec<&str> {
+        let names: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
+        names.into_iter().collect()
+    }
+
     /// The same with flock's options in the place of those that they stand for.
     pub(crate) fn with_flock_options(mut self) -> RunArgs {
         self.wait = self.wait.or(self.wait_seconds);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use windlass_term::duration;
 
+use super::LsArgs;
 use super::{ManualArgs, permits};
 
 #[derive(Debug, Subcommand)]
@@ -19,6 +20,8 @@ pub(crate) enum SemCommand {
     Show(SemShowArgs),
     /// Change the number of permits; permits that are held stay held
     Resize(SemResizeArgs),
+    /// List semaphores in use
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]
@@ -51,9 +54,9 @@ pub(crate) struct SemRenewArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
 
-    /// Hold them for this long from now on
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// Hold them for this long from now on [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) size: OptionalSizeArgs,

@@ -7,7 +7,8 @@ use windlass_term::duration;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Keys: q, Esc or Ctrl-C to quit; arrows, PgUp, PgDn, Home and End to scroll. It only reads the store.
+Keys: / filters, s sorts, Enter shows one name, d shows latches and counters, b breaks a lock and r releases what the
+selected owner holds (both ask first), ? explains all keys, q quits.
 With --json, or without a terminal, it prints one snapshot and exits.
 
 Examples:
@@ -22,6 +23,10 @@ pub(crate) struct TopArgs {
     /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
+
+    /// Disable the keys that break locks and release what others hold
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 /// Parses the interval; the lower bound limits the load on the store.

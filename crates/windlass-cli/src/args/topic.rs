@@ -2,12 +2,16 @@
 
 use clap::{Args, Subcommand};
 
+use super::LsArgs;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopicCommand {
     /// Publish a message to the current subscribers
     Publish(TopicPublishArgs),
     /// Print messages as they arrive
     Subscribe(TopicSubscribeArgs),
+    /// Explain why topics cannot be listed
+    Ls(LsArgs),
 }
 
 #[derive(Args, Debug)]

@@ -52,7 +52,7 @@ pub(super) fn report(mut error: clap::Error) -> Exit {
         };
     }
     if error.kind() == ErrorKind::InvalidUtf8 {
-        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE"] {
+        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE", "WINDLASS_PROFILE"] {
             if std::env::var_os(name).is_some_and(|value| value.to_str().is_none()) {
                 write_line(&format!(
                     "  tip: the environment variable {name} is not UTF-8"

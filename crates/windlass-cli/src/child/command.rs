@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -15,20 +14,20 @@ use windlass::Moment;
 use windlass_term::Exit;
 
 use super::ChildExit;
-use super::handover;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport};
+use super::protocol::{self, WardenChannel, WardenOrder, WardenReport};
 use super::running::{self, RunningChild};
 use super::tree;
 use super::watchdog;
 
 /// The variables that windlass sets for commands. Each kind of command gets only some of them; the others are removed,
 /// because an outer windlass may have set them: a fencing token beside the name of another lock is worse than none.
-const ENV_NAMES: [&str; 8] = [
+const ENV_NAMES: [&str; 9] = [
     "WINDLASS_STORE",
     "WINDLASS_STORE_FILE",
     "WINDLASS_LOCK",
     "WINDLASS_OWNER",
     "WINDLASS_FENCE",
+    "WINDLASS_FENCES",
     "WINDLASS_STORE_KIND",
     "WINDLASS_ROUND",
     "WINDLASS_ONCE",
@@ -85,7 +84,7 @@ impl ChildCommand {
         tree::adopt_orphans().map_err(SpawnError::Other)?;
         let unrelated = tree::children();
         let (stream, theirs) = UnixStream::pair().map_err(SpawnError::Other)?;
-        handover::send_stdin(&stream, io::stdin()).map_err(SpawnError::Other)?;
+        protocol::send_stdin(&stream, io::stdin()).map_err(SpawnError::Other)?;
         let mut channel = WardenChannel::new(stream).map_err(SpawnError::Other)?;
         // Sent before the watchdog starts: afterwards, this process may be suspended at any moment.
         let deadline = WardenOrder::Deadline(self.deadline);
@@ -132,7 +131,7 @@ impl ChildCommand {
         } else {
             line
         };
-        let mut process = Process::new(own_executable()?);
+        let mut process = Process::new(protocol::own_executable()?);
         process.arg0(watchdog::ALIAS);
         process.arg(watchdog::NAME).args(line);
         for name in ENV_NAMES {
@@ -194,18 +193,6 @@ fn exec_error(errno: i32) -> SpawnError {
         )),
         _ => SpawnError::NotExecutable(error.to_string()),
     }
-}
-
-/// The executable of this process.
-pub(super) fn own_executable() -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?;
-    // An upgrade may have replaced the file. Linux keeps the old one under this name, though `ps` then shows it.
-    let kept = PathBuf::from("/proc/self/exe");
-    Ok(if !path.exists() && kept.exists() {
-        kept
-    } else {
-        path
-    })
 }
 
 /// Why a watchdog ended before it reported anything.

@@ -33,6 +33,8 @@
 //!
 //! - All three killed at the same moment: nobody is left to kill the command. A service manager that kills the cgroup
 //!   of the service covers this case.
+//! - Windlass and the watchdog both stopped (`kill -STOP`), or the watchdog stopped and windlass killed: the deadline
+//!   passes unnoticed, and the command continues beside the next holder. Only the fence protects the resource then.
 //! - A process of another user (`sudo`) cannot be killed; windlass reports it.
 //! - The machine sleeps past the deadline: the command is killed on resume, and may run for some milliseconds before.
 //!   A gate refuses its fence by then.
@@ -42,19 +44,15 @@
 //!
 //! - [`command`]: the command to run, and why it could not be started
 //! - [`running`]: the handle of a started command: signal it, wait for it, end it
-//! - [`watchdog`], [`warden`]: the processes in between
-//! - [`protocol`]: the messages between the processes
-//! - [`deadline_timer`]: a timer that runs while the machine sleeps
+//! - [`watchdog`], [`warden`]: the processes in between; the watchdog's timer runs while the machine sleeps
+//! - [`protocol`]: the channels between the processes, and their messages
 //! - [`forwarding`]: whether a signal has already reached the command
-//! - [`handover`]: how the channel gets to a process that leaves stdin to the command
 //! - [`tree`]: finds and kills the descendants of a process; [`kill_loop`]: until none is left
 //! - [`child_exit`]: how a command ended, and its exit code
 
 mod child_exit;
 mod command;
-mod deadline_timer;
 mod forwarding;
-mod handover;
 mod kill_loop;
 mod protocol;
 mod running;
@@ -62,36 +60,6 @@ mod tree;
 pub(crate) mod warden;
 pub(crate) mod watchdog;
 
-use std::io::{self, Write as _};
-use std::process::ExitCode;
-
 pub(crate) use child_exit::ChildExit;
 pub(crate) use command::{ChildCommand, SpawnError};
 pub(crate) use running::RunningChild;
-
-/// Runs one of the processes between windlass and its command.
-fn helper_main(name: &str, work: impl Future<Output = io::Result<()>>) -> ExitCode {
-    // One thread is enough, and starts faster than a pool.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime.and_then(|runtime| runtime.block_on(work)) {
-        Ok(()) => ExitCode::SUCCESS,
-        // The process above died before the command was started: there is nothing to do, and nobody to tell.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => ExitCode::from(125),
-        Err(error) => {
-            // If this cannot be written, the exit code must suffice.
-            let _ = writeln!(
-                io::stderr(),
-                "windlass: the {name} of a command failed: {error}"
-            );
-            ExitCode::from(125)
-        }
-    }
-}
-
-/// Sets the name that `ps` and `pkill` use.
-fn set_process_name(name: &str) {
-    // Works on Linux only; a failure does not matter.
-    let _ = std::fs::write("/proc/self/comm", name);
-}

@@ -1,20 +1,38 @@
-//! The messages between windlass, the watchdog and the warden.
+//! The channels between windlass, the watchdog and the warden: their messages, and how a process gets its channel.
 //!
-//! The watchdog passes orders down and reports up, except for the deadline, which it enforces itself. One line of text
-//! per message. Both ends are the same binary, so there is no version to negotiate, and `strace` shows readable messages.
+//! **Messages.** The watchdog passes orders down and reports up, except for the deadline, which it enforces itself. One
+//! line of text per message. Both ends are the same binary, so there is no version to negotiate, and `strace` shows
+//! readable messages.
+//!
+//! **Start.** Without unsafe code, a new process can use no inherited file descriptor except the three standard ones. So
+//! each of them is started with its channel as its stdin, and the real stdin is sent through the channel (`SCM_RIGHTS`)
+//! as the first message. The command gets that open file itself, not a copy of its contents: a terminal stays a
+//! terminal, a file keeps its position.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use windlass::Moment;
 
 use super::child_exit::ChildExit;
+
+/// The bytes that carry the descriptor: at least one is needed, and a fixed text tells a real start from a user who
+/// typed the hidden command.
+const GREETING: &[u8] = b"stdin\n";
 
 /// From windlass to the watchdog, and from it to the warden. Closing a channel is an order too: kill everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +183,68 @@ impl WardenChannel {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// The executable of this process, which the watchdog and the warden run too.
+pub(super) fn own_executable() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    // An upgrade may have replaced the file. Linux keeps the old one under this name, though `ps` then shows it.
+    let kept = PathBuf::from("/proc/self/exe");
+    Ok(if !path.exists() && kept.exists() {
+        kept
+    } else {
+        path
+    })
+}
+
+/// Sends `stdin` to the process at the other end of a channel.
+pub(super) fn send_stdin(channel: &StdStream, stdin: impl AsFd) -> io::Result<()> {
+    let fds = [stdin.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(
+        control.push(SendAncillaryMessage::ScmRights(&fds)),
+        "the space is sized for one descriptor"
+    );
+    sendmsg(
+        channel,
+        &[IoSlice::new(GREETING)],
+        &mut control,
+        SendFlags::empty(),
+    )?;
+    Ok(())
+}
+
+/// In the watchdog and the warden: the channel, and the stdin that belongs to the command.
+///
+/// Neither is inherited by the command by accident, so that it gets exactly the descriptors that windlass had.
+pub(super) fn accept_stdin() -> io::Result<(StdStream, OwnedFd)> {
+    let channel = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut greeting = [0; GREETING.len()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        &channel,
+        &mut [IoSliceMut::new(&mut greeting)],
+        &mut control,
+        RecvFlags::empty(),
+    )?;
+    let stdin = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    match stdin {
+        Some(stdin) if received.bytes == GREETING.len() && greeting == GREETING => {
+            // Not every system can set this flag while receiving; no other thread exists yet that could fork in between.
+            fcntl_setfd(&stdin, FdFlags::CLOEXEC)?;
+            Ok((channel, stdin))
+        }
+        _ if received.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "stdin is not a channel to windlass; only `windlass run` starts this command",
+        )),
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,9 +22,8 @@ use windlass_term::{Signals, catches};
 
 use super::child_exit::ChildExit;
 use super::forwarding::Forwarding;
-use super::handover;
 use super::kill_loop::KillLoop;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport};
+use super::protocol::{self, WardenChannel, WardenOrder, WardenReport};
 use super::tree;
 
 /// The hidden first argument that makes this binary a warden.
@@ -36,18 +35,15 @@ pub(super) const ALIAS: &str = "lock-warden";
 /// Runs the warden. `args` are the command and its arguments.
 ///
 /// Called before anything else in `main`: until it handles signals, a Ctrl-C would end it.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    super::helper_main("warden", run(args))
-}
-
-async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
+pub(crate) async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut signals = Signals::install()?;
     // Ctrl-Z must stop the command, but not this process: it has to act if the watchdog dies.
     let _stops = Signals::install_for(&[Signal::TSTP, Signal::TTIN, Signal::TTOU])?;
-    super::set_process_name(ALIAS);
+    // The name that `ps` and `pkill` use. Works on Linux only; a failure does not matter.
+    let _ = std::fs::write("/proc/self/comm", ALIAS);
     let deaths = signal(SignalKind::child())?;
     tree::adopt_orphans()?;
-    let (stream, stdin) = handover::accept()?;
+    let (stream, stdin) = protocol::accept_stdin()?;
     let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
     // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice

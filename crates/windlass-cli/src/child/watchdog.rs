@@ -15,21 +15,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process, setsid};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
-use windlass::Clock;
+use windlass::{Clock, Moment};
 use windlass_term::Signals;
 
+use self::deadline_timer::DeadlineTimer;
 use super::child_exit::ChildExit;
-use super::command::own_executable;
-use super::deadline_timer::DeadlineTimer;
-use super::handover;
 use super::kill_loop::KillLoop;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport};
+use super::protocol::{self, WardenChannel, WardenOrder, WardenReport};
 use super::tree;
 use super::warden;
 
@@ -45,18 +43,15 @@ const WARDEN_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs the watchdog. `args` are the command and its arguments.
 ///
 /// Called before anything else in `main`: until it handles signals, a Ctrl-C would end it.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    super::helper_main("watchdog", run(args))
-}
-
-async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
+pub(crate) async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
     // The handlers keep signals from ending this process before it has left the group. What arrives is ignored: the
     // command gets its signals from its group and from the warden.
     let _signals = Signals::install()?;
-    super::set_process_name(ALIAS);
+    // The name that `ps` and `pkill` use. Works on Linux only; a failure does not matter.
+    let _ = std::fs::write("/proc/self/comm", ALIAS);
     let deaths = signal(SignalKind::child())?;
     tree::adopt_orphans()?;
-    let (above, stdin) = handover::accept()?;
+    let (above, stdin) = protocol::accept_stdin()?;
     let (below, theirs) = UnixStream::pair()?;
     let warden = start_warden(args, theirs.into())?;
     // The warden has inherited the group of windlass; from now on this process is out of its reach. The command starts
@@ -73,7 +68,7 @@ async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
         Some(WardenOrder::Deadline(_)) => return above.send(&WardenReport::Late),
         _ => return Ok(()),
     }
-    match handover::send_stdin(&below, &stdin) {
+    match protocol::send_stdin(&below, &stdin) {
         // A Ctrl-C has ended the warden before it handled signals. Its exit status is reported below.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         sent => sent?,
@@ -97,7 +92,7 @@ async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
 
 /// Drops the channel on return: only the warden may hold its end, or its death would go unnoticed.
 fn start_warden(args: impl Iterator<Item = OsString>, channel: OwnedFd) -> io::Result<Pid> {
-    let mut process = Command::new(own_executable()?);
+    let mut process = Command::new(protocol::own_executable()?);
     process.arg0(warden::ALIAS).arg(warden::NAME).args(args);
     let child = process.stdin(channel).spawn()?;
     Ok(Pid::from_child(&child))
@@ -250,6 +245,108 @@ impl Watchdog {
         if let Some(channel) = &self.above {
             // Windlass may be gone.
             let _ = channel.send(report);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod deadline_timer {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use rustix::io::Errno;
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use tokio::io::unix::AsyncFd;
+
+    use super::{Moment, io};
+
+    /// A timer on the clock of leases, which runs while the machine sleeps.
+    ///
+    /// tokio's timers stop while a machine is suspended, so after it resumes they fire late by the time of the sleep. A
+    /// `timerfd` on `CLOCK_BOOTTIME` fires as soon as the machine resumes.
+    #[derive(Debug)]
+    pub(super) struct DeadlineTimer(AsyncFd<OwnedFd>);
+
+    impl DeadlineTimer {
+        /// A timer that is not set. Must be called inside a tokio runtime.
+        pub(super) fn new() -> io::Result<DeadlineTimer> {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
+            #[expect(
+                deprecated,
+                reason = "sound for an OwnedFd, whose number never changes; its replacement is unsafe"
+            )]
+            let timer = AsyncFd::new(timer)?;
+            Ok(DeadlineTimer(timer))
+        }
+
+        /// Replaces the deadline; `None` removes it.
+        pub(super) fn set(&self, at: Option<Moment>) -> io::Result<()> {
+            let zero = Timespec::default();
+            let value = match at {
+                // Zero would remove it.
+                Some(at) => Duration::from_nanos(at.as_nanos().max(1)),
+                None => Duration::ZERO,
+            };
+            let timer = Itimerspec {
+                it_interval: zero,
+                it_value: value.try_into().map_err(io::Error::other)?,
+            };
+            timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &timer)?;
+            Ok(())
+        }
+
+        /// Returns when the deadline has passed.
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancelling loses nothing.
+        pub(super) async fn passed(&self) {
+            loop {
+                // An error means that the runtime shuts down.
+                let Ok(mut ready) = self.0.readable().await else {
+                    return;
+                };
+                let mut expirations = [0; 8];
+                match rustix::io::read(&self.0, &mut expirations) {
+                    // Extended in the meantime.
+                    Err(Errno::AGAIN) => ready.clear_ready(),
+                    Err(Errno::INTR) => {}
+                    _ => return,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod deadline_timer {
+    use windlass::Clock;
+
+    use super::{Moment, io};
+
+    /// A timer on the clock of leases.
+    #[derive(Debug)]
+    pub(super) struct DeadlineTimer(Moment);
+
+    impl DeadlineTimer {
+        /// A timer that is not set.
+        pub(super) fn new() -> io::Result<DeadlineTimer> {
+            Ok(DeadlineTimer(Moment::NEVER))
+        }
+
+        /// Replaces the deadline; `None` removes it.
+        pub(super) fn set(&mut self, at: Option<Moment>) -> io::Result<()> {
+            self.0 = at.unwrap_or(Moment::NEVER);
+            Ok(())
+        }
+
+        /// Returns when the deadline has passed.
+        pub(super) async fn passed(&self) {
+            Clock::system().sleep_until(self.0).await;
         }
     }
 }

@@ -10,10 +10,10 @@ use windlass_term::{
 };
 
 use super::acquisition::{RELEASE_TIMEOUT, RETRY_WHILE_WAITING};
-use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::inventory;
+use super::supervise::{Leases, StatusEvent, StatusFile, SupervisedCommand};
 use super::wait_report::{Blocker, WaitReport};
-use super::warn_about_memory;
-use crate::args::BarrierArgs;
+use crate::args::{BarrierArgs, BarrierCommand, InventoryKind};
 use crate::humanize;
 
 /// The result of entering.
@@ -30,35 +30,49 @@ pub(super) async fn barrier(
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    match &args.subcommand {
+        Some(BarrierCommand::Ls(args)) => {
+            inventory::ls(args, &[InventoryKind::Barrier], global, printer).await
+        }
+        None => enter_and_leave(args, global, printer).await,
+    }
+}
+
+async fn enter_and_leave(
+    args: &BarrierArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
-    let opening = store::open_for(global, args.job.ttl);
+    let opening = store::open_for(global, args.job.ttl, printer);
     let store = match unless_interrupted(&mut signals, opening).await {
         Ok(store) => store?,
         Err(exit) => return Ok(exit),
     };
-    warn_about_memory(&store, printer);
     let owner = match &args.owner {
         Some(owner) => owner.clone(),
         None => Owner::random().as_str().to_owned(),
     };
-    let name = args.name.as_str();
-    let mut barrier = store.barrier(name, args.parties).ttl(args.job.ttl);
+    let name = args.name();
+    let mut barrier = store
+        .barrier(name, args.parties())
+        .ttl(args.job.ttl(&store));
     barrier = barrier.owner(&owner).retry(RETRY_WHILE_WAITING);
     if let Some(note) = &args.note {
         barrier = barrier.note(note);
     }
     status.record(&StatusEvent::Waiting { held_by: None });
-    let goal = format!("for {} parties at {name}", args.parties);
+    let goal = format!("for {} at {name}", humanize::count(args.parties(), "party"));
     let report = WaitReport::new(goal, printer);
     let arrivals = async || {
         let seen = barrier.inspect_up_to(0).await?;
         Ok(Blocker {
-            detail: Some(format!("{} of {} have arrived", seen.used, args.parties)),
+            detail: Some(format!("{} of {} have arrived", seen.used, args.parties())),
             waiters: None,
         })
     };
-    if args.parties > 1 {
+    if args.parties() > 1 {
         report.announce(&arrivals).await;
     }
     let entering = enter(&barrier, &owner, args.wait, &mut signals);
@@ -75,12 +89,15 @@ pub(super) async fn barrier(
         }
         let answer = BarrierMetAnswer {
             name,
-            parties: args.parties,
+            parties: args.parties(),
             round,
         };
         let text = format!(
-            "all {} parties have arrived at {name}: round {round}",
-            args.parties
+            "{} arrived at {name}: round {round}",
+            match args.parties() {
+                1 => "the only party has".to_owned(),
+                parties => format!("all {parties} parties have"),
+            }
         );
         printer.answer("met", &answer, text);
         return Ok(Exit::SUCCESS);
@@ -88,7 +105,7 @@ pub(super) async fn barrier(
     let mut more_env = store::command_env(global)?;
     more_env.push(("WINDLASS_ROUND", round.to_string()));
     let job = SupervisedCommand {
-        name,
+        names: &[name],
         noun: "lease",
         args: &args.job,
         command: &args.command,
@@ -99,8 +116,9 @@ pub(super) async fn barrier(
         store: &store,
         printer,
     };
-    let outcome = job.run(&party, &mut signals, &mut status).await;
-    let left = party.remaining();
+    let leases = Leases::one(name, &party);
+    let outcome = job.run(&leases, &mut signals, &mut status).await;
+    let left = leases.time_left();
     let mut interrupted = None;
     let leaving = async {
         match leave(party, &barrier, &owner, args.end_alone, &mut signals).await? {
@@ -200,7 +218,7 @@ struct BarrierTimeoutAnswer<'a> {
 }
 
 async fn report_timeout(args: &BarrierArgs, barrier: &Barrier, printer: &Printer) -> Exit {
-    let (name, parties) = (args.name.as_str(), args.parties);
+    let (name, parties) = (args.name(), args.parties());
     // A failure does not matter: the answer is no in any case.
     let seen = barrier.inspect_up_to(0).await.ok();
     let present = seen.map(|seen| seen.used);

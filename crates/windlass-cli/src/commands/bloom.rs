@@ -4,10 +4,12 @@ use serde::Serialize;
 use windlass::{Bloom, BloomFilter, BloomKey, Coordinator};
 use windlass_term::{Advice, Exit, Failure, GlobalArgs, Printer, store};
 
+use super::inventory;
 use crate::args::{
     BloomCommand, BloomCreateArgs, BloomInfoArgs, BloomItemsArgs, BloomKeyArgs, BloomNameArgs,
-    BloomUnionArgs,
+    BloomUnionArgs, InventoryKind,
 };
+use crate::humanize;
 use crate::item_input::ItemInput;
 
 pub(super) async fn bloom(
@@ -17,6 +19,9 @@ pub(super) async fn bloom(
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     match command {
+        BloomCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Bloom], global, printer).await
+        }
         BloomCommand::Create(args) => create(&args, &store, printer).await,
         BloomCommand::Add(args) => items(args, ItemOperation::Add, &store, printer).await,
         BloomCommand::Check(args) => items(args, ItemOperation::Check, &store, printer).await,
@@ -98,8 +103,11 @@ async fn create(
     };
     let (capacity, rate, bytes, hashes) = (info.capacity, info.error_rate, info.bytes, info.hashes);
     let text = format!(
-        "{}: capacity {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
-        args.name
+        "{}: capacity {} at an error rate of {rate}, {}, {}",
+        args.name,
+        humanize::count(capacity, "item"),
+        humanize::count(bytes, "byte"),
+        humanize::count(hashes, "hash"),
     );
     printer.answer("created", &info, text);
     Ok(Exit::SUCCESS)
@@ -198,13 +206,13 @@ async fn info(
     let filter = named(&args.name, &args.key, store)?.open().await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
-        "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (configured: {})",
+        "{}: about {} of {}, {} bits in {}, {}, error rate now {:.2e} (configured: {})",
         args.name,
         info.estimate.unwrap_or_default(),
-        info.capacity,
+        humanize::count(info.capacity, "item"),
         info.bits,
-        info.bytes,
-        info.hashes,
+        humanize::count(info.bytes, "byte"),
+        humanize::count(info.hashes, "hash"),
         info.error_rate_now.unwrap_or_default(),
         info.error_rate
     );
@@ -222,10 +230,10 @@ async fn union(
     filter.union(&other).await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
-        "{}: added the items of {}, now about {} items",
+        "{}: added the items of {}, now about {}",
         args.name,
         args.other,
-        info.estimate.unwrap_or_default()
+        humanize::count(info.estimate.unwrap_or_default(), "item")
     );
     printer.answer("merged", &info, text);
     Ok(Exit::SUCCESS)

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
+use super::inventory;
+use crate::args::{
+    CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs, InventoryKind,
+};
 
 pub(super) async fn counter(
     command: CounterCommand,
@@ -11,6 +14,9 @@ pub(super) async fn counter(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        CounterCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Counter], global, printer).await
+        }
         CounterCommand::Add(args) => add(&args, global, printer).await,
         CounterCommand::Get(args) => get(&args, global, printer).await,
         CounterCommand::Reset(args) => reset(&args, global, printer).await,

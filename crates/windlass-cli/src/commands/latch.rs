@@ -4,8 +4,9 @@ use serde::Serialize;
 use windlass::{Latch, LatchState, Opening};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
+use super::inventory;
 use super::wait_report::{Blocker, WaitReport};
-use crate::args::{GenerationArgs, LatchCommand};
+use crate::args::{GenerationArgs, InventoryKind, LatchCommand};
 use crate::humanize;
 
 pub(super) async fn latch(
@@ -18,6 +19,9 @@ pub(super) async fn latch(
         store.latch(name).generation(&generation.generation)
     };
     match command {
+        LatchCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Latch], global, printer).await
+        }
         LatchCommand::Reset(args) => {
             let latch = named(&args.name, &args.generation).retention(args.keep.keep);
             let remaining = latch.reset(args.count).await?;

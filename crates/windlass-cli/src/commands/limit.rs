@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::timeout;
-use windlass::{Decision, Limiter, Quota, Reserve};
+use windlass::{Decision, Limiter, LimiterState, Quota, Reserve};
 use windlass_term::{
     Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
 
 use super::acquisition::RELEASE_TIMEOUT;
-use crate::args::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
+use super::inventory;
+use super::top::limits::{LimiterAnswer, limit_rows};
+use crate::args::{InventoryKind, LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
 use crate::humanize;
+
+/// Limiters whose names differ only where the wanted one has a `*` or a `?`.
+const MAX_MATCHES: usize = 1_000;
 
 pub(super) async fn limit(
     command: LimitCommand,
@@ -19,8 +24,12 @@ pub(super) async fn limit(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        LimitCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Limit], global, printer).await
+        }
         LimitCommand::Take(args) => take(&args, global, printer).await,
         LimitCommand::Peek(args) => peek(&args, global, printer).await,
+        LimitCommand::Show(args) => show(&args, global, printer).await,
         LimitCommand::Reset(args) => reset(&args, global, printer).await,
     }
 }
@@ -135,6 +144,46 @@ fn print_decision(
     };
     printer.answer(outcome, &answer, text);
     exit
+}
+
+/// Shows a limiter as the store has it, without its quotas.
+async fn show(
+    args: &LimitResetArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let (name, key) = (args.name.as_str(), args.key.as_str());
+    let shown = typed(name, key);
+    let full = match key {
+        "" => name.to_owned(),
+        key => format!("{name}/{key}"),
+    };
+    // A pattern has no escapes: what it matches besides is left out.
+    let survey = store
+        .survey_limiters(&full.replace('*', "?"), MAX_MATCHES)
+        .await?;
+    let is_wanted = |found: &&LimiterState| {
+        found.limiter == name && found.key.as_deref().unwrap_or_default() == key
+    };
+    let Some(found) = survey.limiters.iter().find(is_wanted) else {
+        let text = match survey.more {
+            true => format!("{shown} is not in use, or the store has too many keys to find it"),
+            false => format!("{shown} is not in use: all of its units are available"),
+        };
+        let answer = LimiterAnswer::unused(&full, name, key);
+        printer.answer("unused", &answer, text);
+        return Ok(Exit::NO);
+    };
+    let quotas = limit_rows(std::slice::from_ref(found));
+    let quotas = quotas.iter().map(|row| {
+        let full_in = row.full_in(Duration::ZERO);
+        format!("{} left of {}, all in {full_in}", row.left, row.quota)
+    });
+    let quotas: Vec<String> = quotas.collect();
+    let text = format!("{shown}: {}", quotas.join("; "));
+    printer.answer("in-use", &LimiterAnswer::from(found), text);
+    Ok(Exit::SUCCESS)
 }
 
 #[derive(Serialize)]

@@ -1,16 +1,19 @@
 //! The metrics file of `windlass run`: the last run of a job, for the textfile collector of node_exporter.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use windlass_term::{Advice, Exit, Failure, Printer};
 
 use super::supervise::SupervisedOutcome;
 
 const LAST_SUCCESS: &str = "windlass_run_last_success_timestamp_seconds";
+/// How long a run waits for another one that writes its metrics.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// How a run ended: the label `outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,18 +114,51 @@ impl MetricsFile {
         result: &Result<Exit, Failure>,
         printer: &Printer,
     ) {
-        let before = fs::read_to_string(&self.path).unwrap_or_default();
-        let text = self.text(report, result, SystemTime::now(), &before);
-        let written = self.write_temporary(&text).and_then(|temporary| {
-            fs::rename(&temporary, &self.path).inspect_err(|_| {
-                let _ = fs::remove_file(&temporary);
-            })
-        });
+        let written = self.replace(|before| self.text(report, result, SystemTime::now(), before));
         if let Err(error) = written {
             printer.warn(format_args!(
                 "cannot write the metrics file {}: {error}",
                 self.path.display()
             ));
+        }
+    }
+
+    /// Replaces the text of the file with what `text` makes of it. Another run that ends meanwhile waits: what it
+    /// found before would be lost.
+    fn replace(&self, text: impl FnOnce(&str) -> String) -> io::Result<()> {
+        let _locked = self.lock_folder();
+        let before = fs::read_to_string(&self.path).unwrap_or_default();
+        let temporary = self.write_temporary(&text(&before))?;
+        let replaced = fs::set_permissions(&temporary, self.permissions())
+            .and_then(|()| fs::rename(&temporary, &self.path));
+        replaced.inspect_err(|_| {
+            let _ = fs::remove_file(&temporary);
+        })
+    }
+
+    /// Those of the file, or else readable for all, whatever the umask: the collector is another user.
+    fn permissions(&self) -> Permissions {
+        let old = fs::metadata(&self.path).map(|file| file.permissions());
+        old.unwrap_or_else(|_| Permissions::from_mode(0o644))
+    }
+
+    /// Locks the folder, until the value is dropped: the file itself is replaced, and a file beside it would stay behind.
+    /// `None` if that is not possible, or another program keeps the lock.
+    fn lock_folder(&self) -> Option<File> {
+        let folder = match self.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let folder = File::open(folder).ok()?;
+        let began = Instant::now();
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Some(folder),
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(_) => return None,
+            }
         }
     }
 
@@ -260,5 +296,56 @@ mod tests {
         assert!(first.contains(line) && then.contains(line), "{then}");
         assert!(then.contains("outcome=\"busy\"} 1"), "{then}");
         assert!(then.contains("outcome=\"success\"} 0"), "{then}");
+    }
+    fn in_folder() -> (tempfile::TempDir, MetricsFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = MetricsFile {
+            path: folder.path().join("job.prom"),
+            job: "job".into(),
+        };
+        (folder, file)
+    }
+
+    /// A collector that has opened the file reads the last run to its end.
+    #[test]
+    fn file_is_replaced_and_never_rewritten() {
+        let (_folder, file) = in_folder();
+        file.replace(|_| "the last run\n".into()).unwrap();
+        let opened = File::open(&file.path).unwrap();
+        file.replace(|before| format!("{before}this run\n"))
+            .unwrap();
+        assert_eq!(io::read_to_string(opened).unwrap(), "the last run\n");
+        let now = fs::read_to_string(&file.path).unwrap();
+        assert_eq!(now, "the last run\nthis run\n");
+    }
+
+    #[test]
+    fn permissions_of_the_file_are_kept() {
+        let (_folder, file) = in_folder();
+        let mode = || fs::metadata(&file.path).unwrap().permissions().mode() & 0o777;
+        file.replace(|_| String::new()).unwrap();
+        assert_eq!(mode(), 0o644);
+        fs::set_permissions(&file.path, Permissions::from_mode(0o640)).unwrap();
+        file.replace(|_| String::new()).unwrap();
+        assert_eq!(mode(), 0o640);
+    }
+
+    #[test]
+    fn run_waits_for_another_one_that_writes_its_metrics() {
+        let (folder, file) = in_folder();
+        let other = File::open(folder.path()).unwrap();
+        other.lock().unwrap();
+        let path = file.path.clone();
+        let writing =
+            std::thread::spawn(move || file.replace(|before| format!("{before}second\n")));
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while !writing.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!writing.is_finished(), "it does not wait");
+        fs::write(&path, "first\n").unwrap();
+        other.unlock().unwrap();
+        writing.join().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
     }
 }

@@ -4,11 +4,14 @@ mod acquisition;
 mod barrier;
 mod bloom;
 mod completions;
+mod config;
+mod confirmation;
 mod counter;
 mod doctor;
 mod elect;
 mod gate;
 mod holders;
+mod inventory;
 mod latch;
 mod limit;
 mod lock;
@@ -16,20 +19,21 @@ mod man;
 mod manual;
 mod metrics_file;
 mod perm;
-mod request;
+mod reference;
 mod run;
 mod rw;
 mod seen;
 mod sem;
+mod several_locks;
 mod supervise;
 mod top;
 mod topic;
 mod wait_report;
 
-use windlass::Coordinator;
+pub(crate) use completions::{COMPLETE_NAMES, complete_names};
 use windlass_term::{Exit, Failure, Printer};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, STORES};
 
 /// Runs the command.
 pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failure> {
@@ -45,12 +49,17 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Limit(command) => limit::limit(command, global, printer).await,
         Command::Counter(command) => counter::counter(command, global, printer).await,
+        Command::Ls(args) => inventory::ls(&args.names, &args.kind, global, printer).await,
         Command::Top(args) => top::top(&args, global, printer).await,
         Command::Bloom(command) => bloom::bloom(command, global, printer).await,
         Command::Perm(command) => perm::perm(command, global, printer).await,
         Command::Once(args) => supervise::once(args, global, printer).await,
         Command::Seen(args) => seen::seen(args, global, printer).await,
         Command::Topic(command) => topic::topic(command, global, printer).await,
+        Command::Stores => {
+            printer.out(STORES);
+            Ok(Exit::SUCCESS)
+        }
         Command::Doctor => doctor::doctor(global, printer)
             .await
             .map_err(Failure::of_doctor),
@@ -61,16 +70,8 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         }
         #[cfg(feature = "demo")]
         Command::Demo(args) => windlass_demo::demo(args, global, printer).await,
+        Command::Config(args) => config::config(&args, global, printer),
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
         Command::Man(args) => man::man(&args, printer),
-    }
-}
-
-/// Warns that other processes do not see a memory store.
-fn warn_about_memory(store: &Coordinator, printer: &Printer) {
-    if store.capabilities().kind == "memory" {
-        printer.warn(
-            "memory: is private to this process, so it excludes no other process; use file:PATH or redis://HOST",
-        );
     }
 }

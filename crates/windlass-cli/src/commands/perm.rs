@@ -8,7 +8,9 @@ use windlass::PermissionScale;
 use windlass::{Coordinator, PermissionSpace};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
+use super::inventory;
+use crate::args::{InventoryKind, PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
+use crate::humanize;
 
 pub(super) async fn perm(
     command: PermCommand,
@@ -18,6 +20,9 @@ pub(super) async fn perm(
     let store = store::open(global).await?;
     let open = async |space: &str| store.permissions(space).open().await;
     match command {
+        PermCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Perm], global, printer).await
+        }
         PermCommand::Define(args) => define(args, &store, printer).await,
         PermCommand::Set(args) => {
             let space = open(&args.space).await?;
@@ -157,8 +162,10 @@ async fn define(
     };
     let (resources, bits, version) = (answer.resources, answer.bits, answer.version);
     let text = format!(
-        "{}: {resources} resources of {bits} bits each, version {version}",
-        args.space
+        "{}: {} of {} each, version {version}",
+        args.space,
+        humanize::count(resources as u64, "resource"),
+        humanize::count(bits, "bit"),
     );
     printer.answer("defined", &answer, text);
     Ok(Exit::SUCCESS)
@@ -255,11 +262,11 @@ async fn stats(name: &str, space: &PermissionSpace, printer: &Printer) -> Result
         bytes_per_subject: Some((each * 10.0).round() / 10.0),
     };
     let text = format!(
-        "{name}: {} subjects, {} bytes ({each:.1} each); {} resources of {} bits",
-        stats.subjects,
-        stats.bytes,
-        schema.resources.len(),
-        schema.bits
+        "{name}: {}, {} ({each:.1} each); {} of {}",
+        humanize::count(stats.subjects, "subject"),
+        humanize::count(stats.bytes, "byte"),
+        humanize::count(schema.resources.len() as u64, "resource"),
+        humanize::count(schema.bits, "bit")
     );
     printer.answer("found", &answer, text);
     Ok(Exit::SUCCESS)

@@ -4,10 +4,11 @@ use serde::Serialize;
 use windlass::{Coordinator, RwState};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
+use super::acquisition::ClaimRequest;
 use super::holders::{self, HolderAnswer};
+use super::inventory;
 use super::manual::{self, ManualTarget};
-use super::request::ClaimRequest;
-use crate::args::RwCommand;
+use crate::args::{InventoryKind, RwCommand};
 use crate::humanize;
 
 pub(super) async fn rw(
@@ -16,6 +17,7 @@ pub(super) async fn rw(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        RwCommand::Ls(args) => inventory::ls(&args, &[InventoryKind::Rw], global, printer).await,
         RwCommand::Read(args) => {
             let read = |store: &Coordinator| ClaimRequest::Read(store.rwlock(&args.name));
             let target = target(&args.name, "read");
@@ -28,9 +30,11 @@ pub(super) async fn rw(
         }
         RwCommand::Renew(args) => {
             // Renewed in the mode in which it is held.
-            let lock = ClaimRequest::Read(store::open(global).await?.rwlock(&args.name));
+            let store = store::open(global).await?;
+            let lock = ClaimRequest::Read(store.rwlock(&args.name));
             let target = target(&args.name, "read");
-            manual::renew(target, lock, &args.owner, args.ttl, printer).await
+            let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
+            manual::renew(target, lock, &args.owner, ttl, printer).await
         }
         RwCommand::Release(args) => {
             let lock = ClaimRequest::Read(store::open(global).await?.rwlock(&args.name));

@@ -4,10 +4,12 @@ use serde::Serialize;
 use windlass::Coordinator;
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
+use super::acquisition::ClaimRequest;
 use super::holders::{self, HolderAnswer};
+use super::inventory;
 use super::manual::{self, ManualTarget};
-use super::request::ClaimRequest;
-use crate::args::{SemCommand, SemResizeArgs, SemShowArgs};
+use crate::args::{InventoryKind, SemCommand, SemResizeArgs, SemShowArgs};
+use crate::humanize;
 
 pub(super) async fn sem(
     command: SemCommand,
@@ -15,6 +17,7 @@ pub(super) async fn sem(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        SemCommand::Ls(args) => inventory::ls(&args, &[InventoryKind::Sem], global, printer).await,
         SemCommand::Acquire(args) => {
             let (permits, weight) = (args.permits, args.weight);
             let permit =
@@ -23,9 +26,11 @@ pub(super) async fn sem(
             manual::acquire(target, &args.manual, permit, global, printer).await
         }
         SemCommand::Renew(args) => {
-            let permit = held(&store::open(global).await?, &args.name);
+            let store = store::open(global).await?;
+            let permit = held(&store, &args.name);
             let target = target(&args.name, args.size.permits);
-            manual::renew(target, permit, &args.owner, args.ttl, printer).await
+            let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
+            manual::renew(target, permit, &args.owner, ttl, printer).await
         }
         SemCommand::Release(args) => {
             let permit = held(&store::open(global).await?, &args.name);
@@ -81,8 +86,8 @@ async fn show(args: &SemShowArgs, global: &GlobalArgs, printer: &Printer) -> Res
     let waiters = holders::waiters_suffix(state.waiters);
     let text = match permits {
         Some(permits) => {
-            let used = state.used;
-            format!("{name}: {used} of {permits} permits in use{waiters}")
+            let (used, permits) = (state.used, humanize::count(permits, "permit"));
+            format!("{name}: {used} of {permits} in use{waiters}")
         }
         None => format!("{name} is not in use"),
     };
@@ -121,9 +126,10 @@ async fn resize(
         permits,
         before,
     };
+    let permits = humanize::count(permits, "permit");
     let text = match before {
-        Some(before) => format!("{name} has {permits} permits now, {before} before"),
-        None => format!("{name} has {permits} permits now"),
+        Some(before) => format!("{name} has {permits} now, {before} before"),
+        None => format!("{name} has {permits} now"),
     };
     printer.answer("resized", &answer, text);
     Ok(Exit::SUCCESS)

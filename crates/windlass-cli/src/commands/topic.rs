@@ -4,7 +4,8 @@ use serde::Serialize;
 use windlass::Event;
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
+use super::inventory;
+use crate::args::{InventoryKind, TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
 use crate::item_input::ItemInput;
 
 pub(super) async fn topic(
@@ -13,6 +14,9 @@ pub(super) async fn topic(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        TopicCommand::Ls(args) => {
+            inventory::ls(&args, &[InventoryKind::Topic], global, printer).await
+        }
         TopicCommand::Publish(args) => publish(args, global, printer).await,
         TopicCommand::Subscribe(args) => subscribe(&args, global, printer).await,
     }
@@ -77,6 +81,7 @@ async fn subscribe(
                     printer.answer("gap", &GapAnswer { name, gap, missed }, "");
                 } else {
                     printer.warn(match missed {
+                        Some(1) => "1 message was dropped: it arrived faster than messages are printed".to_owned(),
                         Some(missed) => format!("{missed} messages were dropped: they arrived faster than they were printed"),
                         None => "the connection was interrupted: messages may be missing".to_owned(),
                     });

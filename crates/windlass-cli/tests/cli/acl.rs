@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::fixture::{Fixture, LONG};
-use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
+use windlass_testkit::{Flavor, RedisCluster, RedisServer, eventually_blocking};
 
 /// The words of the documented `ACL SETUSER`, and those of each feature.
 struct Documented {
@@ -45,11 +45,15 @@ fn with_prefix(prefix: &str, permissions: &[String]) -> Vec<String> {
 fn fixture(permissions: &[String]) -> Fixture {
     let mut fixture = Fixture::redis();
     let server = fixture.server();
+    create_user(server, permissions);
+    fixture.store = format!("redis://billing:secret@{}", server.addr());
+    fixture
+}
+
+fn create_user(server: &RedisServer, permissions: &[String]) {
     let mut user = vec!["ACL", "SETUSER", "billing", "on", ">secret"];
     user.extend(permissions.iter().map(String::as_str));
     server.command(&user).unwrap();
-    fixture.store = format!("redis://billing:secret@{}", server.addr());
-    fixture
 }
 
 /// Each command with the exit code that it has if nothing is denied.
@@ -100,11 +104,15 @@ const BASE: &[(&str, i32)] = &[
     ("rw write invoice/r --owner bob --wait 50ms", 75),
     ("elect invoice/e -- true", 0),
     ("elect invoice/e --show", 75),
+    ("elect show invoice/e", 75),
     ("barrier invoice/m --parties 1", 0),
     ("latch reset invoice/l 1", 0),
     ("latch count-down invoice/l", 0),
     ("latch wait invoice/l", 0),
     ("gate admit invoice/a 7", 0),
+    ("gate admit invoice/a 8999999999999999", 125),
+    ("gate show invoice/a", 0),
+    ("gate reset invoice/a --yes", 0),
     ("limit take invoice/x --rate 10/s", 0),
     (
         "limit take invoice/y --rate 10/s --algorithm sliding-window",
@@ -117,6 +125,10 @@ const BASE: &[(&str, i32)] = &[
     ("once invoice/o -- true", 0),
     ("once invoice/o -- true", 0),
     ("topic publish invoice/t hello", 0),
+    ("limit take invoice/x --rate 10/s", 0),
+    ("limit show invoice/x", 0),
+    ("ls", 0),
+    ("once ls", 0),
 ];
 
 const FEATURES: &[(&str, &[(&str, i32)])] = &[
@@ -187,6 +199,62 @@ fn documented_permissions_are_enough() {
         let permissions = [base.as_slice(), more].concat();
         check(&fixture(&permissions), commands);
     }
+}
+
+#[test]
+fn documented_permissions_are_enough_for_replicas() {
+    let Documented { base, features } = documented();
+    let (_, more) = features
+        .iter()
+        .find(|(name, _)| name == "replicas")
+        .unwrap();
+    // It has WAITAOF.
+    let durable = || {
+        let server = RedisServer::builder().binary(Flavor::Valkey);
+        server.append_only(true)
+    };
+    let master = durable().start().unwrap();
+    let port = master.port();
+    let replica = durable().config("replicaof", format!("127.0.0.1 {port}"));
+    let _replica = replica.start().unwrap();
+    // The driver names itself on new servers, and ignores a refusal.
+    let driver = ["+client|setinfo".to_owned()];
+    create_user(&master, &[base.as_slice(), more, &driver].concat());
+    let mut fixture = Fixture::file();
+    for replicas in ["replicas=1", "replicas=1&replicas_on_disk=yes"] {
+        let addr = master.addr();
+        fixture.store = format!("redis://billing:secret@{addr}?{replicas}&replicas_timeout=20s");
+        let commands = [
+            ("run invoice/a -- true", 0),
+            ("lock acquire invoice/b --owner ann", 0),
+            ("lock release invoice/b --owner ann", 0),
+            ("sem acquire invoice/s --permits 3 --owner ann", 0),
+            ("sem release invoice/s --owner ann", 0),
+        ];
+        check_on(&fixture, &[&master], &commands);
+    }
+}
+
+/// The restart loses a grant. Its fence must not be granted again.
+#[test]
+fn fences_of_the_documented_user_increase_over_a_lost_grant() {
+    let base = documented().base;
+    let fixture = fixture(&base);
+    let server = fixture.server();
+    let fence = |name: &str| {
+        let granted = fixture.json(&["lock", "acquire", name, "--owner", "ann"]);
+        assert_eq!(granted.code, 0, "{granted:?}");
+        granted.object()["fence"].as_u64().unwrap()
+    };
+    fence("invoice/saved");
+    server.command(&["SAVE"]).unwrap();
+    let lost = fence("invoice/lost");
+    server.restart().unwrap();
+    create_user(server, &base);
+    assert_eq!(fixture.show("invoice/saved")["held"], true);
+    assert_eq!(fixture.show("invoice/lost")["held"], false);
+    let next = fence("invoice/next");
+    assert!(next > lost, "{next} after {lost}");
 }
 
 /// The permissions of a tenant that uses everything, below its prefix.

@@ -2,8 +2,24 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::fixture::{FinishedProcess, Fixture, keys};
+use windlass_testkit::{Direction, FaultProxy};
+
+/// All shards together take longer than the call timeout of 2 s.
+#[test]
+fn filter_of_several_shards_is_created_over_a_slow_connection() {
+    let mut fixture = Fixture::redis();
+    let proxy = FaultProxy::start(fixture.server().addr()).unwrap();
+    proxy.delay(Direction::ToClient, Duration::from_millis(400));
+    fixture.store = format!("redis://{}", proxy.addr());
+    let made = fixture.json(&["bloom", "create", "f", "--capacity", "80000000"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert_eq!(made.object()["capacity"], 80_000_000);
+    let created = fixture.server().command(&["KEYS", "*:bits:*"]).unwrap();
+    assert!(created.lines().count() >= 6, "{created}");
+}
 
 on_each_store!(items_are_added_and_checked);
 
@@ -182,4 +198,26 @@ fn invalid_arguments_are_rejected() {
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
     }
+}
+
+#[test]
+fn union_names_the_filter_that_lost_its_bits() {
+    let fixture = Fixture::redis();
+    for name in ["into", "source"] {
+        let create = ["bloom", "create", name, "--capacity", "100"];
+        assert_eq!(fixture.run(&create).code, 0);
+        assert_eq!(fixture.run(&["bloom", "add", name, "a"]).code, 0);
+    }
+    let bits = fixture
+        .server()
+        .command(&["KEYS", "windlass:bloom:bits:{source}*"]);
+    let bits = bits.unwrap();
+    fixture.server().command(&["DEL", bits.trim()]).unwrap();
+    let lost = fixture.run(&["bloom", "union", "into", "source"]);
+    assert_eq!(lost.code, 125, "{lost:?}");
+    assert!(
+        lost.err
+            .contains("the filter \"source\" has lost some of its bits"),
+        "{lost:?}"
+    );
 }

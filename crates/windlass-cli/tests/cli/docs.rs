@@ -272,6 +272,7 @@ fn run(fixture: &Fixture, server: &str, steps: &[ExampleStep]) -> Vec<String> {
         .env("PATH", path)
         .env("HOME", home)
         .env("XDG_STATE_HOME", home)
+        .env("XDG_CONFIG_HOME", home)
         .env("GITHUB_RUN_ID", "7");
     let printed = crate::fixture::FinishedProcess::of(shell.stdin(std::process::Stdio::null()))
         .out

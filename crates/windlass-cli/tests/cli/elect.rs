@@ -1,6 +1,6 @@
 //! `windlass elect`: runs a command while leader, and again after each re-election.
 
-use crate::fixture::{Fixture, assert_dies, code, is_alive, keys, signal, wait_for};
+use crate::fixture::{Fixture, LONG, assert_dies, code, is_alive, keys, signal, wait_for};
 use rustix::process::Signal;
 use windlass_testkit::{FaultProxy, TestProcess, eventually_blocking};
 
@@ -252,4 +252,106 @@ fn invalid_arguments_are_rejected() {
         );
         assert!(done.err.contains(words), "{args:?}: {}", done.err);
     }
+}
+
+on_each_store!(elections_have_subcommands);
+
+fn elections_have_subcommands(fixture: Fixture) {
+    assert_eq!(fixture.run(&["elect", "show", "e"]).code, 75);
+    let first = candidate(&fixture, "ann", &[]);
+    leads(&first, 1);
+    for shown in [["elect", "show", "e"], ["elect", "e", "--show"]] {
+        let shown = fixture.json(&shown);
+        assert_eq!((shown.code, &shown.object()["owner"]), (0, &"ann".into()));
+    }
+    let listed = fixture.json(&["elect", "ls"]).object();
+    assert_eq!(
+        (&listed["kind"], &listed["name"]),
+        (&"elect".into(), &"e".into())
+    );
+    let observer = fixture.start(&["--json", "elect", "observe", "e"]);
+    assert!(
+        observer
+            .wait_for_line(|line| line.contains("\"ann\""), LONG)
+            .is_some()
+    );
+    let refused = fixture.run(&["elect", "resign", "e", "--owner", "bob"]);
+    assert_eq!(refused.code, 75, "{refused:?}");
+    assert!(refused.err.contains("windlass elect show e"), "{refused:?}");
+    assert_eq!(
+        fixture
+            .run(&["elect", "resign", "e", "--owner", "ann"])
+            .code,
+        0
+    );
+    for wrong in [
+        &["elect", "resign", "e"][..],
+        &["elect", "show"],
+        &["elect", "e"],
+    ] {
+        assert_eq!(fixture.run(wrong).code, 125, "{wrong:?}");
+    }
+}
+
+on_each_store!(candidate_need_not_wait_for_ever);
+
+fn candidate_need_not_wait_for_ever(fixture: Fixture) {
+    let first = candidate(&fixture, "ann", &[]);
+    leads(&first, 1);
+    for wait in [&["--no-wait"][..], &["-n"], &["--wait", "50ms"]] {
+        let args = [&["elect", "e"], wait, &["--", "echo", "led"]].concat();
+        let busy = fixture.run(&args);
+        assert_eq!((busy.code, busy.out.as_str()), (75, ""), "{busy:?}");
+        assert!(busy.err.contains("e is led by ann"), "{busy:?}");
+    }
+    let busy = fixture.json(&["elect", "e", "--no-wait", "--", "true"]);
+    assert_eq!(busy.object()["outcome"], "busy");
+    assert_eq!(busy.object()["held_by"], "ann");
+}
+
+/// A candidate that does not wait does not campaign again after it has lost.
+#[test]
+fn lost_leader_that_does_not_wait_exits_with_79() {
+    let fixture = Fixture::file();
+    let led = fixture.start(&[
+        "elect", "e", "-n", "--owner", "ann", "--ttl", "1s", "--", "sleep", "60",
+    ]);
+    let shows = || fixture.run(&["elect", "show", "e"]).code == 0;
+    assert!(eventually_blocking(LONG, shows), "no leader");
+    // The next one has the leadership before the first one can notice that it resigned.
+    let second = fixture.start(&["elect", "e", "--owner", "bob", "--", "sleep", "60"]);
+    let waits = || {
+        fixture
+            .listed("elect", "e")
+            .is_some_and(|seen| seen["waiters"] == 1)
+    };
+    assert!(eventually_blocking(LONG, waits), "nobody waits");
+    assert_eq!(
+        fixture
+            .run(&["elect", "resign", "e", "--owner", "ann"])
+            .code,
+        0
+    );
+    let ended = led.wait_timeout(LONG).expect("it ends");
+    assert_eq!(ended.code(), Some(79), "{}", fixture.stderr());
+    drop(second);
+}
+
+#[test]
+fn leader_ends_its_command_after_the_maximum_time() {
+    let fixture = Fixture::file();
+    let args = [
+        "elect",
+        "e",
+        "--max-time",
+        "100ms",
+        "--note",
+        "n",
+        "--",
+        "sleep",
+        "60",
+    ];
+    let done = fixture.run(&args);
+    assert_eq!(done.code, 124, "{done:?}");
+    assert_eq!(fixture.run(&["elect", "show", "e"]).code, 75);
 }

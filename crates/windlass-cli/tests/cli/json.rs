@@ -48,7 +48,7 @@ fn locks_say_what_happened(fixture: Fixture) {
     outcomes(
         &fixture,
         &[
-            (&["lock", "show", "a"], "free", 0),
+            (&["lock", "show", "a"], "free", 75),
             (&["lock", "acquire", "a", "--owner", "ann"], "acquired", 0),
             (&["lock", "acquire", "a", "--owner", "bob"], "busy", 75),
             (&["lock", "show", "a"], "held", 0),
@@ -59,6 +59,10 @@ fn locks_say_what_happened(fixture: Fixture) {
             (&["lock", "break", "a"], "free", 75),
             (&["gate", "admit", "a", "7"], "admitted", 0),
             (&["gate", "admit", "a", "6"], "stale", 75),
+            (&["gate", "show", "a"], "found", 0),
+            (&["gate", "reset", "a", "--yes"], "reset", 0),
+            (&["gate", "reset", "a", "--yes"], "not-found", 75),
+            (&["gate", "show", "a"], "not-found", 75),
         ],
     );
 }

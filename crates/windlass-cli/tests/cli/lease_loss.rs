@@ -86,6 +86,25 @@ fn short_redis_outage_is_survived() {
     assert_eq!(code(&run), 137);
 }
 
+/// A transaction of another process blocks the file for longer than the lease is valid.
+#[test]
+fn process_that_blocks_the_file_is_named() {
+    let fixture = Fixture::file();
+    let hold = ["--", "sh", "-c", "echo ready $$; exec sleep 60"];
+    let options = ["run", "l", "--ttl", "6s", "--kill-after", "500ms"];
+    let run = fixture.start(&[&options[..], &hold].concat());
+    let pid = wait_for(&run, "ready");
+    let database = rusqlite::Connection::open(fixture.path("locks.db")).unwrap();
+    database.busy_timeout(LONG).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(code(&run), 79);
+    assert!(!is_alive(&pid));
+    let blocker = format!("process {} ", std::process::id());
+    let stderr = fixture.stderr();
+    assert!(stderr.contains("l cannot be renewed"), "{stderr}");
+    assert!(stderr.contains(&blocker), "{stderr}");
+}
+
 #[test]
 fn half_open_redis_connection_is_replaced_in_time() {
     let fixture = Fixture::redis();

@@ -220,6 +220,9 @@ fn keyed_limiter_of_a_program_is_reachable(fixture: Fixture) {
         top.out.contains(r"web/login --key 'it'\''s bob' "),
         "{top:?}"
     );
+    for listed in [fixture.run(&["limit", "ls"]), fixture.run(&["ls"])] {
+        assert!(listed.out.contains("web/login --key ann "), "{listed:?}");
+    }
     let mut keys: Vec<_> = fixture.json(&["top"]).objects();
     keys.sort_by_key(|limiter| limiter["name"].to_string());
     assert_eq!(keys[0]["name"], "web/login/ann");

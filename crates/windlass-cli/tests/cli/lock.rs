@@ -1,10 +1,10 @@
-//! `lock`, `gate` and `doctor`: answers, JSON keys and exit codes, on each kind of store.
+//! `lock`: answers, JSON keys and exit codes, on each kind of store.
 
 use std::time::Duration;
 
-use crate::fixture::{FinishedProcess, Fixture, bare, code, keys, signal};
+use crate::fixture::{FinishedProcess, Fixture, LONG, code, keys, signal};
 use rustix::process::Signal;
-use windlass_testkit::RedisServer;
+use windlass_testkit::{Flavor, RedlockNodes, eventually_blocking};
 
 const HELD: [&str; 4] = ["fence", "name", "owner", "ttl_ms"];
 const BUSY: [&str; 3] = ["held_by", "name", "remaining_ms"];
@@ -206,211 +206,134 @@ fn namespace_separates_names_and_is_not_shown(fixture: Fixture) {
     assert_eq!(listed.object()["name"], "n");
 }
 
-on_each_store!(gate_rejects_stale_fences);
+on_each_store!(free_lock_is_shown_with_75);
 
-fn gate_rejects_stale_fences(fixture: Fixture) {
-    for (fence, code, admitted, highest) in [
-        ("5", 0, true, 5),
-        ("5", 0, true, 5),
-        ("7", 0, true, 7),
-        ("6", 75, false, 7),
-    ] {
-        let done = fixture.json(&["gate", "admit", "g", fence]);
-        assert_eq!(done.code, code, "{done:?}");
-        let answer = done.object();
-        assert_eq!(keys(&answer), ["admitted", "highest", "name"]);
-        assert_eq!(answer["admitted"], admitted);
-        assert_eq!(answer["highest"], highest);
-    }
+fn free_lock_is_shown_with_75(fixture: Fixture) {
+    let free = fixture.json(&["lock", "show", "a"]);
+    assert_eq!(free.code, 75, "{free:?}");
+    assert_eq!(keys(&free.object()), SHOWN);
+    assert_eq!(fixture.run(&["lock", "acquire", "a", "--no-wait"]).code, 0);
+    assert_eq!(fixture.run(&["lock", "show", "a"]).code, 0);
+    let busy = fixture.run(&["lock", "acquire", "a", "--no-wait"]);
+    assert_eq!(busy.code, 75, "{busy:?}");
+    let both = fixture.run(&["lock", "acquire", "a", "--no-wait", "--wait", "1s"]);
+    assert_eq!(both.code, 125, "{both:?}");
 }
 
-on_each_store!(doctor_checks_the_store);
+on_each_store!(release_by_another_owner_names_the_holder);
 
-fn doctor_checks_the_store(fixture: Fixture) {
-    let kind = fixture.kind();
-    let done = fixture.json(&["doctor"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    let findings = done.objects();
-    for finding in &findings {
-        assert_eq!(keys(finding), ["message", "severity", "topic"]);
-    }
-    let topic = |name: &str| findings.iter().find(|f| f["topic"] == name).unwrap();
-    assert_eq!(topic("kind")["message"], kind);
-    assert_eq!(topic("kind")["severity"], "ok");
-    assert_eq!(topic("locking")["severity"], "ok");
-    assert!(fixture.run(&["doctor"]).out.contains(kind));
-    assert_eq!(
-        fixture.json(&["lock", "ls"]).out,
-        "",
-        "the trial lock was released"
-    );
-}
-
-#[test]
-fn doctor_reports_redis_eviction_as_a_problem() {
-    let server = RedisServer::builder()
-        .config("maxmemory", "100mb")
-        .config("maxmemory-policy", "allkeys-lru")
-        .start()
-        .unwrap();
-    let done =
-        FinishedProcess::of(bare(&["--json", "doctor", "--store", &server.url()]).env("HOME", "/"));
-    assert_eq!(done.code, 75, "{done:?}");
-    let problems: Vec<_> = done
-        .objects()
-        .into_iter()
-        .filter(|finding| finding["severity"] == "problem")
-        .collect();
-    assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0]["topic"], "eviction");
-}
-
-#[test]
-fn doctor_reports_a_redis_that_cannot_lock() {
-    let fixture = Fixture::redis();
-    let server = fixture.server();
-    for (before, after, why) in [
-        (
-            &["CONFIG", "SET", "maxmemory", "1"][..],
-            &["CONFIG", "SET", "maxmemory", "0"][..],
-            "out of memory",
-        ),
-        (
-            &["ACL", "SETUSER", "default", "-eval", "-evalsha"],
-            &["ACL", "SETUSER", "default", "+@all"],
-            "no permission",
-        ),
-    ] {
-        server.command(before).unwrap();
-        let done = fixture.json(&["doctor"]);
-        server.command(after).unwrap();
-        assert_eq!(done.code, 75, "{done:?}");
-        let findings = done.objects();
-        let locking = findings.iter().find(|f| f["topic"] == "locking").unwrap();
-        assert_eq!(locking["severity"], "problem");
-        let message = locking["message"].as_str().unwrap();
-        assert!(message.starts_with("cannot acquire a lock: "), "{message}");
-        assert!(
-            message.to_lowercase().contains(&why.to_lowercase()),
-            "{message}"
-        );
-    }
-    assert_eq!(fixture.run(&["doctor"]).code, 0);
-}
-
-#[test]
-fn damaged_file_is_reported_by_doctor_too() {
-    let fixture = Fixture::file();
-    assert_eq!(fixture.run(&["lock", "show", "x"]).code, 0);
-    let torn = std::fs::read(fixture.path("locks.db")).unwrap()[..100].to_vec();
-    std::fs::write(fixture.path("torn.db"), torn).unwrap();
-    let store = format!("file:{}", fixture.path("torn.db").display());
-    for args in [&["doctor"][..], &["lock", "show", "x"]] {
-        let done = fixture.run(&[args, &["--store", &store]].concat());
-        assert_eq!(done.code, 125, "{done:?}");
-        assert!(done.err.contains("the file is damaged"), "{done:?}");
-        assert!(
-            done.err.contains("hint: stop all programs that use it"),
-            "{done:?}"
-        );
-        assert!(!done.err.contains("try: windlass doctor"), "{done:?}");
-    }
-}
-
-#[test]
-fn error_without_a_hint_recommends_doctor() {
-    let fixture = Fixture::file();
-    assert_eq!(fixture.run(&["lock", "show", "x"]).code, 0);
-    let database = rusqlite::Connection::open(fixture.path("locks.db")).unwrap();
-    database.execute_batch("DROP TABLE claims").unwrap();
-    drop(database);
-    let doctor = fixture.run(&["doctor", "--store", &fixture.store]);
-    assert_eq!(doctor.code, 125, "{doctor:?}");
-    assert!(doctor.err.contains("hint:"), "{doctor:?}");
-    assert!(!doctor.err.contains("try: windlass doctor"), "{doctor:?}");
-    let by_option = FinishedProcess::of(
-        fixture
-            .command(&["lock", "show", "x", "--store", &fixture.store])
-            .env_remove("WINDLASS_STORE"),
-    );
-    let advice = format!("try: windlass doctor --store {}", fixture.store);
-    assert!(by_option.err.contains(&advice), "{by_option:?}");
-    let by_variable = fixture.run(&["lock", "show", "x"]);
-    assert!(
-        by_variable.err.ends_with("try: windlass doctor\n"),
-        "{by_variable:?}"
-    );
-}
-
-#[test]
-fn unreachable_redis_is_69_and_its_password_is_not_shown() {
-    let server = RedisServer::builder().password("s3cret").start().unwrap();
-    let wrong = format!("redis://:s3cret-not@127.0.0.1:{}", server.port());
-    let dead = {
-        let url = server.url();
-        assert!(url.contains("s3cret"));
-        url
-    };
-    let refused = FinishedProcess::of(&mut bare(&["--store", &wrong, "lock", "show", "x"]));
-    assert_eq!(refused.code, 69, "{refused:?}");
-    server.kill().unwrap();
+fn release_by_another_owner_names_the_holder(fixture: Fixture) {
     for args in [
-        &["lock", "show", "x"][..],
-        &["lock", "acquire", "x"],
-        &["run", "x", "--", "true"],
-        &["doctor"],
-        &["gate", "admit", "x", "1"],
-        &["run", "x", "--permits", "2", "--", "true"],
-        &["run", "x", "--shared", "--", "true"],
-        &["sem", "show", "x"],
-        &["sem", "release", "x", "--owner", "ann"],
-        &["rw", "write", "x"],
-        &["elect", "x", "--", "true"],
-        &["elect", "x", "--observe"],
-        &["latch", "wait", "x"],
-        &["latch", "count-down", "x"],
-        &["barrier", "x", "--parties", "2"],
-        &["top"],
+        &[
+            "lock",
+            "acquire",
+            "a",
+            "--owner",
+            "ann",
+            "--note",
+            "release 1.4",
+        ][..],
+        &["rw", "write", "w", "--owner", "ann"],
+        &["sem", "acquire", "s", "--permits", "2", "--owner", "ann"],
     ] {
-        let done = FinishedProcess::of(bare(args).env("WINDLASS_STORE", &dead));
-        assert_eq!(done.code, 69, "{args:?}: {done:?}");
-        assert!(
-            done.err.contains(&format!("127.0.0.1:{}", server.port())),
-            "{}",
-            done.err
-        );
-        assert!(done.err.contains("hint:"), "{}", done.err);
-        assert!(!done.err.contains("s3cret"), "{}", done.err);
+        assert_eq!(fixture.run(args).code, 0, "{args:?}");
     }
+    let refused = fixture.run(&["lock", "release", "a", "--owner", "bob"]);
+    assert_eq!(refused.code, 75, "{refused:?}");
+    assert_eq!(
+        refused.out,
+        "a is not held by bob but by ann (release 1.4)\n"
+    );
+    let refused = fixture
+        .json(&["lock", "release", "a", "--owner", "bob"])
+        .object();
+    assert_eq!(refused["held_by"], "ann");
+    let refused = fixture.run(&["rw", "release", "w", "--owner", "bob"]);
+    assert_eq!(refused.out, "w is not held by bob but by ann\n");
+    // That ann holds one permit does not explain why bob holds none.
+    let refused = fixture.run(&["sem", "release", "s", "--owner", "bob"]);
+    assert_eq!(refused.out, "s is not held by bob\n");
+    assert_eq!(fixture.show("a")["owner"], "ann");
 }
 
-#[test]
-fn redis_key_of_another_type_is_not_touched() {
-    let fixture = Fixture::redis();
-    fixture.server().command(&["RPUSH", "list", "a"]).unwrap();
-    let done = fixture.run(&["run", "list", "--", "true"]);
-    assert_eq!(done.code, 125, "{done:?}");
-    assert!(done.err.contains("hint:"), "{}", done.err);
-    assert_eq!(fixture.server().command(&["LLEN", "list"]).unwrap(), "1");
+on_each_store!(own_lock_is_released_without_owner);
+
+fn own_lock_is_released_without_owner(fixture: Fixture) {
+    let taken = fixture.json(&["lock", "acquire", "a"]).object();
+    let owner = taken["owner"].as_str().unwrap();
+    assert!(owner.len() <= 27, "short enough to type: {owner}");
+    let renewed = fixture.json(&["lock", "renew", "a", "--ttl", "5m"]);
+    assert_eq!(
+        (renewed.code, &renewed.object()["owner"]),
+        (0, &owner.into())
+    );
+    let released = fixture.run(&["lock", "release", "a"]);
+    assert_eq!((released.code, released.out.as_str()), (0, "a released\n"));
+    assert_eq!(fixture.show("a")["held"], false);
+
+    // Neither the same name elsewhere nor the lock of another user.
+    let ns = |args: &[&str]| fixture.run(&[&["--namespace", "app"], args].concat());
+    assert_eq!(
+        fixture.run(&["lock", "acquire", "a", "--owner", "x"]).code,
+        0
+    );
+    assert_eq!(ns(&["lock", "acquire", "a", "--owner", "y"]).code, 0);
+    let other_user = |args: &[&str]| {
+        let mut command = fixture.command(args);
+        FinishedProcess::of(command.env("XDG_STATE_HOME", fixture.path("other")))
+    };
+    let unknown = other_user(&["lock", "release", "a"]);
+    assert_eq!(
+        (unknown.code, unknown.out.as_str()),
+        (125, ""),
+        "{unknown:?}"
+    );
+    assert!(
+        unknown.err.contains("lock release a --owner ID"),
+        "{unknown:?}"
+    );
+    assert_eq!(fixture.run(&["lock", "release", "a"]).code, 0);
+    assert_eq!(fixture.show("app:a")["owner"], "y");
+    assert_eq!(ns(&["lock", "release", "a"]).code, 0);
+    let again = fixture.run(&["lock", "release", "a"]);
+    assert_eq!(again.code, 125, "its owner is forgotten: {again:?}");
 }
 
+/// A lock that was taken over is not released by mistake, and expired records go away.
 #[test]
-fn redis_lock_without_expiry_can_be_healed() {
-    let fixture = Fixture::redis();
-    fixture
-        .server()
-        .command(&["SET", "old", "crashed"])
-        .unwrap();
-    let refused = fixture.run(&["lock", "acquire", "old"]);
-    assert!(refused.err.contains("--heal"), "{refused:?}");
-    assert!(!refused.err.contains("--wait"), "{refused:?}");
-    let busy = fixture.json(&["lock", "acquire", "old"]);
-    assert_eq!(busy.code, 75);
-    assert!(busy.object()["remaining_ms"].is_null());
-    let healed = fixture.run(&[
-        "run", "old", "--ttl", "300ms", "--heal", "--wait", "20s", "--", "true",
-    ]);
-    assert_eq!(healed.code, 0, "{healed:?}");
+fn known_owner_of_an_expired_lock_releases_nothing() {
+    let fixture = Fixture::file();
+    assert_eq!(
+        fixture
+            .run(&["lock", "acquire", "a", "--owner", "ann"])
+            .code,
+        0
+    );
+    assert_eq!(fixture.run(&["lock", "break", "a"]).code, 0);
+    let holder = fixture.hold("a", &[]);
+    let refused = fixture.run(&["lock", "release", "a"]);
+    assert_eq!(refused.code, 75, "{refused:?}");
+    assert!(
+        refused.out.starts_with("a is not held by ann but by "),
+        "{refused:?}"
+    );
+    drop(holder);
+    let owners = || {
+        std::fs::read_dir(fixture.path("windlass/owners"))
+            .unwrap()
+            .count()
+    };
+    for name in ["b", "c", "d"] {
+        // The store may confirm it too late, which is not the point here.
+        fixture.run(&["lock", "acquire", name, "--ttl", "20ms"]);
+    }
+    let removed = eventually_blocking(LONG, || {
+        // Each acquire removes the records that have expired by then.
+        let acquired = fixture.run(&["lock", "acquire", "e", "--owner", "ann"]);
+        assert_eq!(acquired.code, 0, "{acquired:?}");
+        owners() == 1
+    });
+    assert!(removed, "{} records are left", owners());
 }
 
 on_each_store!(acquired_lock_expires_after_its_ttl);
@@ -486,4 +409,30 @@ fn control_characters_of_a_foreign_note_are_escaped() {
     ] {
         assert_harmless(&fixture, args);
     }
+}
+
+/// The default TTL fits the store; a TTL that was asked for does not become another one.
+#[test]
+fn default_ttl_fits_the_quorum() {
+    let nodes = RedlockNodes::durable(3, Flavor::Redis).unwrap();
+    let mut fixture = Fixture::file();
+    fixture.store = nodes.url("max_ttl=10s");
+    let taken = fixture.json(&["lock", "acquire", "a", "--owner", "ann"]);
+    assert_eq!((taken.code, &taken.object()["ttl_ms"]), (0, &10_000.into()));
+    let renewed = fixture.json(&["lock", "renew", "a", "--owner", "ann"]);
+    assert_eq!(
+        (renewed.code, &renewed.object()["ttl_ms"]),
+        (0, &10_000.into())
+    );
+    for args in [
+        &["run", "b", "--", "true"][..],
+        &["elect", "e", "--", "true"],
+        &["rw", "read", "r"],
+    ] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    let refused = fixture.run(&["lock", "acquire", "c", "--ttl", "30s"]);
+    assert_eq!(refused.code, 125, "{refused:?}");
+    assert!(refused.err.contains("max_ttl"), "{refused:?}");
 }

@@ -76,6 +76,7 @@ fn claim_is_released_if_its_answer_cannot_be_written(fixture: Fixture) {
 #[test]
 fn closed_reader_is_not_a_failure() {
     let fixture = Fixture::file();
+    assert_eq!(fixture.run(&["lock", "acquire", "x"]).code, 0);
     for args in [&["man"][..], &["--help"], &["lock", "show", "x"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -110,10 +111,7 @@ fn unwritable_stderr_does_not_change_the_exit_code() {
         code(&mut fixture.command(&["run", "x", "--", "./none"])),
         Some(127)
     );
-    assert_eq!(
-        code(&mut fixture.command(&["-vv", "lock", "show", "x"])),
-        Some(0)
-    );
+    assert_eq!(code(&mut fixture.command(&["-vv", "lock", "ls"])), Some(0));
     // A warden that was not started by windlass.
     assert_eq!(code(&mut bare(&["__warden", "true"])), Some(125));
 }

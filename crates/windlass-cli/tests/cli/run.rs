@@ -167,8 +167,9 @@ fn busy_lock_is_75_or_0_with_skip_ok(fixture: Fixture) {
 on_each_store!(lock_is_renewed_while_the_command_runs);
 
 fn lock_is_renewed_while_the_command_runs(fixture: Fixture) {
-    let holder = fixture.hold("k", &["--ttl", "300ms"]);
-    std::thread::sleep(Duration::from_millis(900));
+    // Long enough that a busy machine renews it in time.
+    let holder = fixture.hold("k", &["--ttl", "1500ms"]);
+    std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(fixture.run(&["run", "k", "-n", "--", "true"]).code, 75);
     drop(holder.take_stdin());
     assert_eq!(code(&holder), 0);

@@ -22,7 +22,7 @@ fn live_view_shows_locks_and_restores_the_terminal(fixture: Fixture) {
         let before = format!("{:?}", pty.modes());
         let top = pty.top(&fixture, &["--interval", "100ms"], &[]);
         pty.wait_for("ledger");
-        pty.wait_for("ann (month en");
+        pty.wait_for("month end (");
         assert!(pty.is_raw());
         // New locks appear by themselves.
         let fresh = format!("fresh-{name}");
@@ -84,6 +84,56 @@ fn live_view_follows_the_terminal_size_and_scrolls() {
     pty.type_in("q");
     assert_eq!(code(&top), 0);
     assert!(!pty.is_raw());
+}
+
+#[test]
+fn lock_is_found_and_broken_after_a_confirmation() {
+    let fixture = Fixture::file();
+    for name in ["ledger", "backup"] {
+        let words = ["lock", "acquire", name, "--owner", "ann", "--ttl", "10m"];
+        assert_eq!(fixture.run(&words).code, 0);
+    }
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&fixture, &["--interval", "1h"], &[]);
+    pty.wait_for("backup");
+    pty.type_in("/led\r");
+    let alone = || pty.screen().contains("ledger") && !pty.screen().contains("backup");
+    assert!(eventually_blocking(LONG, alone), "{}", pty.screen());
+    pty.type_in("\r");
+    pty.wait_for("owner  ann");
+    pty.type_in("b");
+    pty.wait_for("Break the lock ledger?");
+    assert_eq!(fixture.run(&["lock", "show", "ledger"]).code, 0);
+    pty.type_in("y");
+    pty.wait_for("ledger was broken; its holder was ann");
+    assert_eq!(fixture.run(&["lock", "show", "ledger"]).code, 75);
+    assert_eq!(fixture.run(&["lock", "show", "backup"]).code, 0);
+    pty.type_in("q");
+    assert_eq!(code(&top), 0);
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&fixture, &["--read-only"], &[]);
+    pty.wait_for("backup");
+    pty.type_in("b");
+    pty.wait_for("--read-only");
+    pty.type_in("yq");
+    assert_eq!(code(&top), 0);
+    assert_eq!(fixture.run(&["lock", "show", "backup"]).code, 0);
+}
+
+on_each_store!(latches_and_counters_are_shown_on_request);
+
+fn latches_and_counters_are_shown_on_request(fixture: Fixture) {
+    let latch = ["latch", "reset", "ready", "3", "--generation", "v1"];
+    assert_eq!(fixture.run(&latch).code, 0);
+    assert_eq!(fixture.run(&["counter", "add", "visits", "42"]).code, 0);
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&fixture, &["--interval", "1h"], &[]);
+    pty.wait_for("nothing is held");
+    pty.type_in("d");
+    pty.wait_for("visits");
+    pty.wait_for("3 of 3 to go");
+    pty.type_in("q");
+    assert_eq!(code(&top), 0);
 }
 
 #[test]
@@ -251,7 +301,7 @@ fn without_a_terminal_one_snapshot_is_printed(fixture: Fixture) {
     let table = fixture.run(&["top"]).out;
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 5, "{table}");
-    assert!(lines[1].starts_with("a      lock  ann (why)"), "{table}");
+    assert!(lines[1].starts_with("a      lock  why (ann)"), "{table}");
     assert!(!table.contains('\x1b'), "no colours for programs");
 
     let dumb = {

@@ -111,7 +111,7 @@ fn wrong_usage_is_125_with_a_suggestion() {
             &["run", "x", "--wait", "1s", "--no-wait", "--", "true"],
             "cannot be used with",
         ),
-        (&["lock", "release", "x"], "--owner"),
+        (&["sem", "release", "x"], "--owner"),
         (&["gate", "admit", "x", "seven"], "invalid value 'seven'"),
         (&["lock"], "Usage"),
     ] {
@@ -170,16 +170,49 @@ fn completions_and_manual_pages_are_generated() {
 }
 
 #[test]
-fn default_store_is_a_private_file_in_the_state_directory() {
-    use std::os::unix::fs::PermissionsExt as _;
+fn manual_pages_refer_only_to_pages_that_exist() {
     let fixture = Fixture::file();
-    let mut command = fixture.command(&["run", "hello", "--", "echo", "one at a time"]);
-    let done = FinishedProcess::of(command.env_remove("WINDLASS_STORE"));
-    assert_eq!((done.code, done.out.as_str()), (0, "one at a time\n"));
-    let folder = fixture.path("windlass");
-    assert!(folder.join("windlass.db").exists());
-    let mode = folder.metadata().unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o700);
+    assert_eq!(fixture.run(&["man", "--dir", "pages"]).code, 0);
+    let files = std::fs::read_dir(fixture.path("pages")).unwrap();
+    let pages: std::collections::BTreeMap<String, String> = files
+        .map(|file| {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    let one = help(&["man"]);
+    let mut references = 0;
+    for text in pages.values().chain([&one]) {
+        let text = text.replace("\\-", "-");
+        for (before, _) in text.split("(1)").zip(1..text.split("(1)").count()) {
+            let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
+            let name = before.rsplit(|c| !is_name(c)).next().unwrap();
+            assert!(pages.contains_key(name), "{name}(1)");
+            references += 1;
+        }
+    }
+    assert!(references > 100, "{references}");
+    assert_eq!(one, pages["windlass"]);
+    assert_eq!(
+        help(&["man", "lock", "acquire"]),
+        pages["windlass-lock-acquire"]
+    );
+    let unknown = fixture.run(&["man", "lock", "take"]);
+    assert_eq!(unknown.code, 125, "{unknown:?}");
+}
+
+#[test]
+fn verbose_twice_shows_every_call_to_the_store() {
+    let fixture = Fixture::file();
+    let messages = |verbose: &str| fixture.run(&[verbose, "run", "l", "--", "true"]).err;
+    let (once, twice) = (messages("-v"), messages("-vv"));
+    assert!(once.contains("l acquired in"), "{once}");
+    assert!(!once.contains("store call"), "{once}");
+    for operation in ["acquire", "release"] {
+        let call = format!("operation=\"{operation}\" name=\"l\" outcome=\"answered\"");
+        assert!(twice.contains(&call), "{twice}");
+    }
 }
 
 #[test]
@@ -209,40 +242,6 @@ fn contradictory_options_are_rejected() {
         assert!(done.err.contains(said), "{args:?}: {done:?}");
     }
     assert!(!fixture.path("ran").exists());
-}
-
-/// A wrong URL is not an unreachable server.
-#[test]
-fn wrong_redis_url_is_125() {
-    let fixture = Fixture::redis();
-    let tls = fixture.store.replace("redis://", "rediss://");
-    for (store, said) in [
-        (
-            format!("{}/99", fixture.store),
-            "no database of that number",
-        ),
-        (
-            format!("{}/-1", fixture.store),
-            "no database of that number",
-        ),
-        (
-            format!("{}#insecure", fixture.store),
-            "a fragment (after #)",
-        ),
-        (format!("{tls}#insecure"), "tls_ca"),
-        (format!("{}?db=3", fixture.store), "part of the path"),
-    ] {
-        for args in [
-            &["lock", "ls"][..],
-            &["doctor"],
-            &["run", "x", "--", "true"],
-        ] {
-            let done = fixture.run(&[&["--store", store.as_str()], args].concat());
-            assert_eq!(done.code, 125, "{store} {args:?}: {done:?}");
-            assert!(done.err.contains(said), "{store}: {done:?}");
-            assert!(done.err.contains("hint: "), "{store}: {done:?}");
-        }
-    }
 }
 
 #[test]
@@ -287,209 +286,95 @@ fn advice_matches_the_error() {
     assert!(done.err.contains("WINDLASS_STORE is not UTF-8"), "{done:?}");
 }
 
-/// Wherever a password is in a URL, also a misspelt one, no message repeats any part of it.
 #[test]
-fn passwords_in_urls_are_not_repeated() {
-    // In capitals, so that no other text contains a part of it.
-    let secret = "XQZ";
-    let mut urls: Vec<String> = [
-        "redis//ann:XQZ@h",
-        "redis:ann:XQZ@h",
-        "redis:/ann:XQZ@h",
-        "redis:XQZ@h",
-        "ann:XQZ@h",
-        "ann:XQZ@h:6379",
-        "XQZ@h",
-        "XQZ@h:6379",
-        ":XQZ@h",
-        "//:XQZ@h",
-        "http://ann:XQZ@h",
-        "redis+unix:///nowhere?pass=XQZ",
-        "redis+unix:///nowhere?passwd=XQZ",
-        "redis+unix:///nowhere?XQZ",
-        "redis+sentinel://127.0.0.1:1/main?sentinel_password=XQZ",
-        "redis+sentinel://127.0.0.1:1/main?sentinel_pasword=XQZ",
-        "redis+sentinel://127.0.0.1:1/main?sentinel_username=a&sentinel_password=XQZ&XQZ",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    for (scheme, path) in [
-        ("redis", ""),
-        ("rediss", "/0"),
-        ("redis+sentinel", "/main"),
-        ("redis+cluster", ""),
-        ("redlock", ""),
-        ("etcd", ""),
-        ("zookeeper", "/app"),
-        ("unknown", ""),
-    ] {
-        let hosts = match scheme {
-            "redlock" => "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
-            _ => "127.0.0.1:1",
-        };
-        for user in [
-            "XQZ",
-            ":XQZ",
-            "ann:XQZ",
-            "ann:p?XQZ",
-            "ann:p?p=XQZ",
-            "ann:p/XQZ",
-            "ann:p/p:XQZ",
-            "ann:p@XQZ",
-            "ann:p:XQZ",
-            "ann:p XQZ",
-            "ann:p[XQZ",
-            "ann:p%XQZ",
-            "ann:p&XQZ",
-            "ann:p,XQZ",
-            "ann:p#XQZ",
-            "ann:XQZ/?",
-        ] {
-            urls.push(format!("{scheme}://{user}@{hosts}{path}"));
-        }
-        urls.push(format!("{scheme}://{hosts}:XQZ@"));
-        urls.push(format!("{scheme}://{hosts}{path}?password=XQZ"));
-        urls.push(format!("{scheme}://{hosts}{path}?Password=XQZ"));
-    }
-    let threads: Vec<_> = urls
-        .chunks(urls.len().div_ceil(4))
-        .map(<[String]>::to_vec)
-        .map(|urls| {
-            std::thread::spawn(move || {
-                let fixture = Fixture::file();
-                let mut leaks = Vec::new();
-                for url in urls {
-                    let args = [
-                        "-v",
-                        "run",
-                        "x",
-                        "--ttl",
-                        "300ms",
-                        "--no-wait",
-                        "--",
-                        "true",
-                    ];
-                    let mut command = fixture.command(&args);
-                    command.env("WINDLASS_STORE", &url);
-                    let by_env = FinishedProcess::of(&mut command);
-                    let args = ["run", "x", "--ttl", "300ms", "--no-wait", "--store", &url];
-                    let by_option = fixture.run(&[&args[..], &["--", "true"]].concat());
-                    for shown in [by_env, by_option] {
-                        assert_ne!(shown.code, 0, "{url}: {shown:?}");
-                        if format!("{shown:?}").contains(secret) {
-                            leaks.push(format!("{url}: {}", shown.err));
-                        }
-                    }
-                }
-                leaks
-            })
-        })
-        .collect();
-    let leaks: Vec<String> = threads
-        .into_iter()
-        .flat_map(|t| t.join().unwrap())
-        .collect();
-    assert!(leaks.is_empty(), "{}", leaks.join("\n"));
+fn nouns_agree_with_numbers() {
+    let fixture = Fixture::file();
+    let text = |args: &[&str]| fixture.run(args).out;
+    assert!(text(&["barrier", "b", "--parties", "1"]).starts_with("the only party has arrived"));
+    text(&["sem", "acquire", "s", "--permits", "1"]);
+    assert!(text(&["sem", "show", "s"]).contains("1 of 1 permit in use"));
+    let resized = text(&["sem", "resize", "s", "--permits", "2"]);
+    assert_eq!(resized, "s has 2 permits now, 1 before\n");
+    let defined = text(&[
+        "perm",
+        "define",
+        "p",
+        "--levels",
+        "no,yes",
+        "--resources",
+        "x",
+    ]);
+    assert!(defined.contains("1 resource of 1 bit each"), "{defined}");
 }
 
 #[test]
-fn empty_store_is_an_error() {
-    // Most often a secret that is missing: the default store, a local file, would keep nobody out.
+fn colour_can_be_chosen() {
     let fixture = Fixture::file();
+    assert_eq!(fixture.run(&["lock", "acquire", "a"]).code, 0);
+    let plain = fixture.run(&["lock", "ls"]).out;
+    assert!(!plain.contains('\x1b'), "{plain}");
     for args in [
-        &["run", "x", "--", "true"][..],
-        &["lock", "acquire", "x"],
-        &["doctor"],
-        &["elect", "x", "--show"],
+        &["--color", "always", "lock", "ls"][..],
+        &["lock", "ls", "--color=always"],
     ] {
-        for (name, value) in [
-            ("WINDLASS_STORE", ""),
-            ("WINDLASS_STORE", " "),
-            ("WINDLASS_STORE_FILE", ""),
-        ] {
-            let mut command = fixture.command(args);
-            let done = FinishedProcess::of(command.env_remove("WINDLASS_STORE").env(name, value));
-            assert_eq!(
-                (done.code, done.out.as_str()),
-                (125, ""),
-                "{args:?}: {done:?}"
-            );
-            assert!(
-                done.err.contains(name) && done.err.contains("empty"),
-                "{done:?}"
-            );
-        }
-        let by_option = fixture.run(&[&["--store", ""], args].concat());
-        assert_eq!(by_option.code, 125, "{args:?}: {by_option:?}");
-        assert!(by_option.err.contains("--store"), "{by_option:?}");
+        let coloured = FinishedProcess::of(fixture.command(args).env("NO_COLOR", "1"));
+        assert!(coloured.out.contains("\x1b[1m"), "{coloured:?}");
     }
+    let help = fixture.run(&["--help", "--color", "always"]).out;
+    assert!(help.contains("\x1b["), "{help}");
+    let wrong = fixture.run(&["lock", "ls", "--color", "sometimes"]);
+    assert_eq!(wrong.code, 125, "{wrong:?}");
+
+    let pty = super::fixture::pty::Pty::new(100, 24);
+    let shown = pty.start(&fixture, &["lock", "ls", "--color", "never"], &[]);
     assert!(
-        !fixture.path("windlass").exists(),
-        "no default store was made"
+        shown
+            .wait_timeout(super::fixture::LONG)
+            .is_some_and(|status| status.success())
+    );
+    pty.wait_for("OWNER");
+    assert!(!pty.written().contains('\x1b'), "{:?}", pty.written());
+}
+
+#[test]
+fn call_timeout_can_be_chosen() {
+    let fixture = Fixture::redis();
+    assert_eq!(
+        fixture
+            .run(&["lock", "acquire", "a", "--call-timeout", "5s"])
+            .code,
+        0
+    );
+    fixture.server().pause().unwrap();
+    let began = std::time::Instant::now();
+    let done = fixture.run(&["lock", "show", "a", "--call-timeout", "100ms"]);
+    fixture.server().resume().unwrap();
+    assert_eq!(done.code, 69, "{done:?}");
+    // By default, it takes two seconds.
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+    assert_eq!(
+        fixture.run(&["lock", "ls", "--call-timeout", "0s"]).code,
+        125
     );
 }
 
 #[test]
-fn store_url_can_be_in_a_file() {
+fn stores_are_listed_in_the_help() {
     let fixture = Fixture::file();
-    let file = fixture.path("url");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, format!("{}\n", fixture.store)).unwrap();
-    let without = |args: &[&str]| {
-        let mut command = fixture.command(args);
-        command.env_remove("WINDLASS_STORE");
-        command
-    };
-    let acquire = [
-        "lock",
-        "acquire",
-        "l",
-        "--owner",
-        "ann",
-        "--store-file",
-        path,
-    ];
-    assert_eq!(FinishedProcess::of(&mut without(&acquire)).code, 0);
-    assert_eq!(fixture.show("l")["owner"], "ann");
-    let mut show = without(&["--json", "lock", "show", "l"]);
-    let shown = FinishedProcess::of(show.env("WINDLASS_STORE_FILE", path));
-    assert_eq!(shown.object()["owner"], "ann", "{shown:?}");
-    // The command learns the path, not the URL.
-    let script = "echo $WINDLASS_STORE,$WINDLASS_STORE_FILE";
-    let mut run = without(&["run", "m", "--store-file", "url", "--shell", "--", script]);
-    let done = FinishedProcess::of(run.env("WINDLASS_STORE", "redis://:XQZ@127.0.0.1:1"));
-    assert_eq!(done.out, format!(",{path}\n"), "{done:?}");
-    // An option replaces the variable of the other one.
-    let args = ["lock", "show", "l", "--store", &fixture.store];
-    let done = FinishedProcess::of(without(&args).env("WINDLASS_STORE_FILE", "nowhere"));
-    assert_eq!(done.code, 0, "{done:?}");
-    let both = [
-        "lock",
-        "show",
-        "l",
-        "--store",
-        &fixture.store,
-        "--store-file",
-        path,
-    ];
-    assert_eq!(FinishedProcess::of(&mut without(&both)).code, 125);
-    for (content, said) in [
-        ("", "is empty"),
-        ("redis://:XQZ@127.0.0.1:1\nXQZ", "more than one line"),
-        ("XQZ@127.0.0.1:1", "no scheme"),
-    ] {
-        std::fs::write(&file, content).unwrap();
-        let done = FinishedProcess::of(&mut without(&["lock", "show", "l", "--store-file", path]));
-        assert_eq!(done.code, 125, "{done:?}");
-        assert!(
-            done.err.contains(said) && !done.err.contains("XQZ"),
-            "{done:?}"
-        );
+    for args in [&["help", "stores"][..], &["stores"], &["stores", "--help"]] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 0, "{done:?}");
+        for scheme in [
+            "file:PATH",
+            "redis://",
+            "redlock://",
+            "etcd://",
+            "zookeeper://",
+        ] {
+            assert!(done.out.contains(scheme), "{scheme}: {}", done.out);
+        }
+        let too_long = done.out.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(too_long, None);
     }
-    let done = FinishedProcess::of(&mut without(&["lock", "show", "l", "--store-file", "no"]));
-    assert_eq!(done.code, 125);
-    assert!(
-        done.err.contains("cannot read the store's URL from no"),
-        "{done:?}"
-    );
 }

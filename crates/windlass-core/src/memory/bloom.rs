@@ -148,13 +148,17 @@ impl BloomStore for MemoryStore {
         })
     }
 
-    fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
-        // One shard at a time: two might be the same one.
+    fn union(&self, into: Name, from: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
+        // One part of the table at a time: both filters might be in the same one.
         let copy: Option<Vec<_>> = {
-            let shard = self.blooms.of(&from);
-            let filter = shard.map.get(&from).filter(|f| f.plan == plan);
-            let pages = filter.map(|f| f.pages.0.iter().map(|(at, page)| (*at, page.clone())));
-            pages.map(Iterator::collect)
+            let part = self.blooms.of(&from);
+            let filter = part.map.get(&from).filter(|f| f.plan == plan);
+            filter.map(|filter| {
+                let pages = plan.shape(0).pages(shard, PAGE).map(|page| (0, page));
+                pages
+                    .filter_map(|at| Some((at, filter.pages.0.get(&at)?.clone())))
+                    .collect()
+            })
         };
         let Some(copy) = copy else {
             return reply(Ok(None));

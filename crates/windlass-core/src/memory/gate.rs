@@ -6,7 +6,7 @@ use super::{MemoryStore, reply};
 use crate::Fence;
 use crate::name::Name;
 use crate::rules::gate as rules;
-use crate::store::{Admission, GateStore, Pending};
+use crate::store::{Admission, GateState, GateStore, Pending};
 
 impl GateStore for MemoryStore {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
@@ -17,5 +17,20 @@ impl GateStore for MemoryStore {
         shard.sweep(|seen| seen.until <= now);
         shard.map.insert(name, seen);
         reply(Ok(admission))
+    }
+
+    fn inspect(&self, name: Name) -> Pending<'_, Option<GateState>> {
+        let seen = self.gates.of(&name).map.get(&name).copied();
+        reply(Ok(seen.and_then(|seen| seen.state(self.clock.now()))))
+    }
+
+    fn reset(&self, name: Name) -> Pending<'_, Option<Fence>> {
+        let removed = self.gates.of(&name).map.remove(&name);
+        let state = removed.and_then(|removed| removed.state(self.clock.now()));
+        reply(Ok(state.map(|state| state.highest)))
+    }
+
+    fn highest_issued(&self, _: Name) -> Pending<'_, Option<Fence>> {
+        reply(Ok(None))
     }
 }

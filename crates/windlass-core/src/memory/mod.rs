@@ -8,6 +8,7 @@ mod bloom;
 mod claims;
 mod counter;
 mod gate;
+mod inventory;
 mod latch;
 mod limit;
 mod notifications;
@@ -133,6 +134,10 @@ impl Backend for Memory {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn inventory(&self) -> Arc<dyn crate::store::InventoryStore> {
         Arc::clone(&self.0) as _
     }
 

@@ -11,7 +11,7 @@ use crate::{Fence, Moment};
 /// A record, and until when it is kept.
 pub(super) struct KeptRecord {
     record: OnceRecord,
-    until: Moment,
+    pub(super) until: Moment,
 }
 
 impl MemoryStore {

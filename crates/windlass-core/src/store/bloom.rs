@@ -49,8 +49,8 @@ pub trait BloomStore: Send + Sync + fmt::Debug {
         shard: u64,
     ) -> Pending<'_, Option<u64>>;
 
-    /// Adds all of `from` to `into`; both have this plan, and do not grow or rotate.
-    fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>>;
+    /// Adds one shard of `from` to `into`; both have this plan, and do not grow or rotate.
+    fn union(&self, into: Name, from: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>>;
 
     /// Removes the filter. Returns whether there was one.
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool>;

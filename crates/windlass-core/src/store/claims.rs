@@ -32,10 +32,10 @@
 //!   claims that the same owner made one after the other.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acknowledged, Pending, Replicas};
+use super::{Acknowledged, Holder, Occupancy, Pending, Replicas, WakeAddress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::{Fence, Owner};
@@ -179,8 +179,11 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         false
     }
 
-    /// A reply is overdue: the next request should not wait for the same connection.
-    fn reply_is_overdue(&self) {}
+    /// A reply is overdue: the next request should not wait for the same connection. Returns the
+    /// reason, if the store knows it.
+    fn reply_is_overdue(&self) -> Option<Error> {
+        None
+    }
 
     /// Reads the state of one name, with up to `most` of its holders. Changes nothing.
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy>;
@@ -305,16 +308,6 @@ pub enum OnBusy {
     Return,
     /// Enqueue the claim.
     Enqueue,
-}
-
-/// The address of a claim for wake-ups. Unique to one acquisition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct WakeAddress {
-    /// The client: one connection of a coordinator.
-    pub client: u64,
-    /// The claim within the client: a random number, which only the client and those that may read
-    /// the stored claim know.
-    pub claim: u64,
 }
 
 /// The outcome of an [`AcquireRequest`].
@@ -473,114 +466,4 @@ impl Released {
     pub fn was_held(self) -> bool {
         self == Released::WasHeld
     }
-}
-
-/// A holder, as inspection shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Holder {
-    /// The owner. Bytes of other libraries that are not UTF-8 are escaped.
-    pub owner: String,
-    /// The fence; `None` for a holder that uses a library without fences.
-    pub fence: Option<Fence>,
-    /// The weight of its claim: 1 for a lock.
-    pub weight: u32,
-    /// Time left unless renewed; `None` for a key of another library that never expires.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "remaining_ms", with = "crate::millis")
-    )]
-    pub remaining: Option<Duration>,
-    /// How long it has been held, where known.
-    #[cfg_attr(feature = "serde", serde(rename = "age_ms", with = "crate::millis"))]
-    pub age: Option<Duration>,
-    /// The holder's note.
-    pub note: Option<String>,
-}
-
-impl Holder {
-    /// A holder of weight 1, without further details.
-    pub fn new(owner: impl Into<String>) -> Holder {
-        Holder {
-            owner: owner.into(),
-            fence: None,
-            weight: 1,
-            remaining: None,
-            age: None,
-            note: None,
-        }
-    }
-
-    /// A holder of unknown identity.
-    pub fn unknown() -> Holder {
-        Holder::new("another client")
-    }
-}
-
-/// The state of one name, as inspection shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Occupancy {
-    /// The primitive.
-    pub kind: Kind,
-    /// The name; a store includes the namespace.
-    pub name: String,
-    /// The size of the pool; 0 if it is not known, because no client has stated it recently.
-    pub size: u32,
-    /// The weight of all holders.
-    pub used: u64,
-    /// The number of waiters.
-    pub waiters: u64,
-    /// The holders in the order of their expiry; not all of them if there are more than were
-    /// requested.
-    pub holders: Vec<Holder>,
-    /// For a barrier, from when all parties have arrived until all have left: a number unique to
-    /// this round.
-    pub open: Option<Fence>,
-}
-
-impl Occupancy {
-    /// A name without holders and waiters, whose size is not known.
-    pub fn new(kind: Kind, name: impl Into<String>) -> Occupancy {
-        Occupancy {
-            kind,
-            name: name.into(),
-            size: 0,
-            used: 0,
-            waiters: 0,
-            holders: Vec::new(),
-            open: None,
-        }
-    }
-}
-
-/// Receives what a store reports about a client's claims without being called. Must not block.
-pub trait GrantListener: Send + Sync {
-    /// The claim was granted. Without a fence this is only a hint: renew the claim to find out.
-    fn granted(&self, claim: u64, fence: Option<Fence>);
-
-    /// Wake-ups may have been missed: every waiter renews its claim.
-    fn missed(&self);
-
-    /// Something may have ended the claim, held or waiting: renew it at once.
-    fn recheck(&self, _claim: u64) {}
-}
-
-/// A listener that ignores everything: for a store whose claims nobody waits for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoListener;
-
-impl NoListener {
-    /// What a store is opened with when nothing listens.
-    pub fn weak() -> Weak<dyn GrantListener> {
-        Weak::<NoListener>::new()
-    }
-}
-
-impl GrantListener for NoListener {
-    fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
-
-    fn missed(&self) {}
 }

@@ -11,6 +11,36 @@ use crate::name::Name;
 pub trait GateStore: Send + Sync + fmt::Debug {
     /// Admits `fence` unless a higher one was admitted within `remember`.
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission>;
+
+    /// The state of a gate; `None` if it has admitted no fence, or its retention is over.
+    fn inspect(&self, name: Name) -> Pending<'_, Option<GateState>>;
+
+    /// Forgets the highest fence, and returns it.
+    fn reset(&self, name: Name) -> Pending<'_, Option<Fence>>;
+
+    /// The highest fence that the store can have issued for `name` by now, if its fences follow a
+    /// clock: its counter or its clock in microseconds, whichever is higher. `None` for a store
+    /// whose fences are small numbers: those of another store are higher, and no less genuine.
+    fn highest_issued(&self, name: Name) -> Pending<'_, Option<Fence>>;
+}
+
+/// The state of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct GateState {
+    /// The highest fence admitted.
+    pub highest: Fence,
+    /// How long the gate keeps it, unless a fence is admitted again. [`Duration::MAX`] if it does not
+    /// expire, because another program has removed the expiry.
+    pub remaining: Duration,
+}
+
+impl GateState {
+    /// The state of a gate.
+    pub fn new(highest: Fence, remaining: Duration) -> GateState {
+        GateState { highest, remaining }
+    }
 }
 
 /// The decision of a gate.

@@ -13,15 +13,18 @@ mod bloom;
 pub mod claims;
 pub mod counter;
 mod gate;
+mod inventory;
 pub mod latch;
 pub mod limit;
 pub mod notification;
+mod occupancy;
 mod once;
 mod permissions;
 mod replicas;
 mod seen;
 pub mod topic;
 pub mod unsupported;
+mod wake_up;
 
 pub use crate::pattern::matches;
 pub use bloom::BloomStore;
@@ -38,13 +41,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use claims::{
-    AcquireRequest, Acquired, AcquiredAll, ClaimStore, GrantListener, Holder, Kind, MAX_READERS,
-    NoListener, Occupancy, OnBusy, OnSizeMismatch, Order, Refusal, Released, Renewal, Renewed,
-    SameOwner, Share, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, Kind, MAX_READERS, OnBusy, OnSizeMismatch,
+    Order, Refusal, Released, Renewal, Renewed, SameOwner, Share,
 };
-pub use gate::{Admission, GateStore};
+pub use gate::{Admission, GateState, GateStore};
+pub use inventory::{DataKind, InventoryStore, NamePage};
 pub use latch::{CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, Reset};
 pub use notification::{Channel, NotificationStore, Subscriber, SubscriptionHandle};
+pub use occupancy::{Holder, Occupancy};
+pub use wake_up::{GrantListener, NoListener, WakeAddress};
 
 use crate::error::Result;
 use crate::{Drift, Fence, FenceStrength};
@@ -71,6 +76,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Notifications of state changes.
     fn notifications(&self) -> Arc<dyn NotificationStore>;
+
+    /// The names of what is stored, besides claims and limiters.
+    fn inventory(&self) -> Arc<dyn InventoryStore>;
 
     /// Counters. Like all that follow, not supported unless the backend overrides it.
     fn counters(&self) -> Arc<dyn counter::CounterStore> {
@@ -109,6 +117,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// The replicas that must acknowledge a grant, if the URL sets them.
     fn replicas(&self) -> Option<Replicas> {
+        None
+    }
+
+    /// The longest TTL that the store allows, if the URL sets it.
+    fn max_ttl(&self) -> Option<std::time::Duration> {
         None
     }
 

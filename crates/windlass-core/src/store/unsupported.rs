@@ -28,10 +28,10 @@ use crate::seen::Member;
 pub struct UnsupportedStore(pub &'static str);
 
 /// The stores that support every primitive.
-const ALL_PRIMITIVES: &str = "memory:, file: or redis://";
+pub(super) const ALL_PRIMITIVES: &str = "memory:, file: or redis://";
 
 /// The stores that decide in one place, and therefore support all of coordination.
-const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or \
+pub(super) const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or \
                                 redis+cluster://), etcd:// or zookeeper://";
 
 impl UnsupportedStore {
@@ -58,7 +58,12 @@ pub fn unsupported_by_majority(kind: &'static str, primitive: &'static str, reas
     not_supported(kind, primitive, Some(reason), ALL_COORDINATION)
 }
 
-fn not_supported(kind: &str, primitive: &str, reason: Option<&str>, stores: &str) -> Error {
+pub(super) fn not_supported(
+    kind: &str,
+    primitive: &str,
+    reason: Option<&str>,
+    stores: &str,
+) -> Error {
     let verb = if primitive.ends_with('s') {
         "are"
     } else {
@@ -149,7 +154,7 @@ impl BloomStore for UnsupportedStore {
         self.error("Bloom filters")
     }
 
-    fn union(&self, _: Name, _: Name, _: Plan) -> Pending<'_, Option<()>> {
+    fn union(&self, _: Name, _: Name, _: Plan, _: u64) -> Pending<'_, Option<()>> {
         self.error("Bloom filters")
     }
 

@@ -167,10 +167,9 @@ impl<'a> ShopProcesses<'a> {
         }
         // In the environment: a URL may hold a password, and other users can read arguments.
         command.env("WINDLASS_STORE", self.settings.store);
-        command.env_remove("WINDLASS_NAMESPACE");
-        if let Some(namespace) = self.settings.namespace {
-            command.env("WINDLASS_NAMESPACE", namespace);
-        }
+        // Set even if it is empty: it replaces that of the config file.
+        let namespace = self.settings.namespace.unwrap_or_default();
+        command.env("WINDLASS_NAMESPACE", namespace);
         // A group of its own, so that Ctrl-C reaches only the demo, which stops the shops.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

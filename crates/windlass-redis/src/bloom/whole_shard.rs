@@ -6,11 +6,12 @@
 
 use redis::Value;
 
-use super::{BitOp, BloomKeys, HEADER, RedisBloomFilters, filter_exists};
+use super::{BitOp, BloomKeys, HEADER, RedisBloomFilters, THE_FILTER, filter_exists};
 use crate::errors::unexpected_reply;
 use crate::script;
 use windlass_core::bloom::{Digest, Shape};
 use windlass_core::error::Result;
+use windlass_core::name::Name;
 
 /// Fewer items name their bits.
 const MIN_ITEMS: usize = if cfg!(test) { 6 } else { 1_024 };
@@ -56,7 +57,7 @@ pub(super) async fn apply(
     };
     if op == BitOp::Contains
         && !bits.starts_with(&keys.header())
-        && !filters.check_missing_shard(keys).await?
+        && !filters.check_missing_shard(keys, THE_FILTER).await?
     {
         return Ok(None);
     }
@@ -72,37 +73,33 @@ pub(super) async fn apply(
     Ok(Some(items.iter().map(check).collect()))
 }
 
-/// Adds one filter to another one of another slot, which no script can reach together: each shard
-/// is fetched and merged. Items inserted into a shard after it was fetched are missing.
+/// Adds one shard of a filter to another filter of another slot, which no script can reach together:
+/// the shard is fetched and merged. Items inserted after it was fetched are missing.
 pub(super) async fn union_across_slots(
     filters: &RedisBloomFilters,
-    into: &BloomKeys,
-    from: &BloomKeys,
+    [into, from]: [&BloomKeys; 2],
+    source: &Name,
     shape: &Shape,
+    shard: u64,
 ) -> Result<Option<()>> {
-    for shard in 0..shape.shards {
-        let fetch = from.shard(0, shard);
-        let bits: Option<Vec<u8>> = filters.router.query(redis::cmd("GET").arg(fetch)).await?;
-        // Either may have been removed meanwhile, or created again with another plan.
-        if !filters.exists(from).await? || !filters.exists(into).await? {
-            return Ok(None);
-        }
-        let bits = match bits.filter(|bits| bits.starts_with(&from.header())) {
-            Some(bits) => bits,
-            // It is not created yet, and so without bits.
-            None if filters.check_missing_shard(from).await? => empty(from, shape),
-            None => return Ok(None),
-        };
-        let merged = match merge(filters, into, &into.shard(0, shard), bits).await? {
-            Value::BulkString(_) => true,
-            Value::Int(reply) => filter_exists(reply)?,
-            other => return Err(unexpected_reply(&other)),
-        };
-        if !merged {
-            return Ok(None);
-        }
+    let fetch = from.shard(0, shard);
+    let bits: Option<Vec<u8>> = filters.router.query(redis::cmd("GET").arg(fetch)).await?;
+    // Either may have been removed meanwhile, or created again with another plan.
+    if !filters.exists(from).await? || !filters.exists(into).await? {
+        return Ok(None);
     }
-    Ok(Some(()))
+    let shown = format!("the filter {:?}", source.as_str());
+    let bits = match bits.filter(|bits| bits.starts_with(&from.header())) {
+        Some(bits) => bits,
+        // It is not created yet, and so without bits.
+        None if filters.check_missing_shard(from, &shown).await? => empty(from, shape),
+        None => return Ok(None),
+    };
+    match merge(filters, into, &into.shard(0, shard), bits).await? {
+        Value::BulkString(_) => Ok(Some(())),
+        Value::Int(reply) => Ok(filter_exists(reply)?.then_some(())),
+        other => Err(unexpected_reply(&other)),
+    }
 }
 
 /// A shard without bits.

@@ -6,14 +6,16 @@
 //! lost. So after every disconnection the listeners learn that they may have missed something,
 //! and check for themselves.
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{PushInfo, PushKind, Value};
 
 use super::{Connection, Purpose};
+use crate::errors::CommandError;
 use windlass_core::Fence;
+use windlass_core::store::GrantListener;
 
 /// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up
 /// is not delayed by another task.
@@ -52,6 +54,37 @@ impl AsyncPushSender for PushReceiver {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Connection {
+    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
+    pub(crate) async fn sync_subscription(
+        self: &Arc<Connection>,
+        channel: &str,
+    ) -> Result<(), CommandError> {
+        // One at a time: the last command sent must be for the latest state of the registry.
+        let _one_at_a_time = self.subscribing.lock().await;
+        let verb = match self.subscribers.has(channel) {
+            true => "SUBSCRIBE",
+            false => "UNSUBSCRIBE",
+        };
+        self.send(redis::cmd(verb).arg(channel)).await.map(drop)
+    }
+
+    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state
+    /// themselves, and so connect.
+    pub(super) fn report_missed(&self) {
+        if self.purpose == Purpose::WakeUps {
+            self.notify_listener(|listener| listener.missed());
+        }
+        self.subscribers.missed();
+    }
+
+    fn notify_listener(&self, notify: impl FnOnce(&dyn GrantListener)) {
+        if let Some(listener) = self.grant_listener.upgrade() {
+            notify(&*listener);
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use redis::Value;
 pub use self::node_client::{Confirmed, NodeClient, NodeStatus};
 use super::address::{StoreOptions, single_server};
 use super::batch::Batcher;
-use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply};
-use super::claims::{RedisClaims, is_recorded};
+use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply, is_recorded};
+use super::claims::RedisClaims;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::errors::unexpected_reply;
@@ -157,10 +157,11 @@ impl NodeClient for RedisNodeClient {
     }
 
     fn acquire(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired> {
-        let recorded = is_recorded(request);
-        let command = ClaimCommand::acquire(request.clone(), self.channel(), Some(proposal));
-        let reply = self.batchers.decide(command);
-        Box::pin(async move { reply.await?.acquired(recorded) })
+        let channel = self.channel();
+        Box::pin(
+            self.batchers
+                .acquire(request.clone(), channel, Some(proposal)),
+        )
     }
 
     fn acquire_each(

@@ -1,8 +1,9 @@
 //! Numbers the messages of this client.
 //!
 //! A publisher sends one message at a time, so that its numbers arrive in order; a message that is
-//! published meanwhile uses another publisher. A publisher whose message got no reply is not used
-//! again: it is not known whether its number was published, and its caller gets an error.
+//! published meanwhile uses another publisher. The number of a message that got no reply is not
+//! used again: the message may still be published, by a server that was frozen, after later ones.
+//! Subscribers drop it then, because of its number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +14,7 @@ use redis::Cmd;
 use tokio::time::Instant;
 
 use super::message::Header;
+use crate::errors::CommandError;
 use crate::router::Router;
 use windlass_core::error::Result;
 
@@ -23,6 +25,25 @@ const REPEAT_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// How often the publishers are checked for that.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A publisher in use. It becomes idle again also if the call fails or its caller drops it.
+struct Sender {
+    publishers: Arc<Publishers>,
+    channel: String,
+    publisher: Publisher,
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let channel = std::mem::take(&mut self.channel);
+        let publisher = Publisher {
+            used: Instant::now(),
+            repeated: 0,
+            ..self.publisher
+        };
+        self.publishers.put_back(channel, publisher);
+    }
+}
 
 /// The publishers of one client, by channel.
 pub(super) struct Publishers {
@@ -37,6 +58,7 @@ struct IdlePublishers {
     repeating: bool,
 }
 
+#[derive(Clone, Copy)]
 struct Publisher {
     id: u64,
     began: Instant,
@@ -77,19 +99,34 @@ impl Publishers {
     }
 
     pub(super) async fn publish(self: &Arc<Self>, channel: String, message: &[u8]) -> Result<()> {
-        let publisher = self.idle().by_channel.get_mut(&channel).and_then(Vec::pop);
-        let mut publisher = publisher.unwrap_or_else(Publisher::new);
-        publisher.last += 1;
-        let command = publish(&channel, publisher.header().with_message(message));
-        let _receivers: u64 = self.router.query(&command).await?;
-        publisher.used = Instant::now();
-        publisher.repeated = 0;
+        let mut sender = self.sender(channel);
+        sender.publisher.last += 1;
+        let header = sender.publisher.header();
+        let command = publish(&sender.channel, header.with_message(message));
+        let reply: Result<u64, CommandError> = self.router.query(&command).await;
+        if let Err(CommandError::NotSent(_) | CommandError::Rejected(_)) = reply {
+            sender.publisher.last -= 1;
+        }
+        let _receivers = reply?;
+        Ok(())
+    }
+
+    /// Takes an idle publisher, or a new one.
+    fn sender(self: &Arc<Self>, channel: String) -> Sender {
+        let idle = self.idle().by_channel.get_mut(&channel).and_then(Vec::pop);
+        Sender {
+            publishers: Arc::clone(self),
+            channel,
+            publisher: idle.unwrap_or_else(Publisher::new),
+        }
+    }
+
+    fn put_back(self: &Arc<Self>, channel: String, publisher: Publisher) {
         let mut idle = self.idle();
         idle.by_channel.entry(channel).or_default().push(publisher);
         if !std::mem::replace(&mut idle.repeating, true) {
             tokio::spawn(repeat_last_numbers(Arc::downgrade(self)));
         }
-        Ok(())
     }
 
     /// The repetitions that are due. `None` if no publishers are left: then the task must end.

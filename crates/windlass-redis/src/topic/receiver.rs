@@ -11,9 +11,9 @@ use windlass_core::store::Subscriber;
 
 /// Publishers that are remembered; beyond that, the ones that were silent for longest are forgotten.
 const MAX_PUBLISHERS: usize = 4096;
-/// A publisher that began to count this long after the subscriber subscribed has sent it all its
-/// messages. Messages may be on their way for that long.
-const MAX_DELAY: Duration = Duration::from_secs(5);
+
+/// A message may be on its way for that long.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Stands between the connection and a subscriber.
 pub(super) struct TopicReceiver {
@@ -44,6 +44,11 @@ impl TopicReceiver {
                 publishers: HashMap::new(),
             }),
         }
+    }
+
+    /// All messages from now on should arrive.
+    pub(super) fn subscribed(&self) {
+        self.state().complete_since = Instant::now();
     }
 
     fn state(&self) -> MutexGuard<'_, ReceiverState> {
@@ -77,7 +82,8 @@ impl ReceiverState {
                     gap_reported: false,
                     heard: now,
                 });
-                // Usually it has published before this subscriber subscribed.
+                // A publisher that began to count after the subscriber subscribed has sent it all
+                // its messages. Others have usually published before.
                 let subscribed_for = now.saturating_duration_since(self.complete_since);
                 match subscribed_for > header.age + MAX_DELAY {
                     true => up_to,
@@ -203,10 +209,10 @@ mod tests {
         let log = Arc::new(Log::default());
         let weak: Weak<Log> = Arc::downgrade(&log);
         let receiver = TopicReceiver::new(weak);
-        let long_ago = Instant::now().checked_sub(3 * MAX_DELAY).unwrap();
-        receiver.state().complete_since = long_ago;
-        receiver.notify(&header(1, 4, Duration::from_secs(1)).with_message(b"d"));
-        receiver.notify(&header(2, 4, 3 * MAX_DELAY).with_message(b"D"));
+        let minute = Duration::from_secs(60);
+        receiver.state().complete_since = Instant::now().checked_sub(minute).unwrap();
+        receiver.notify(&header(1, 4, minute - 2 * MAX_DELAY).with_message(b"d"));
+        receiver.notify(&header(2, 4, 2 * minute).with_message(b"D"));
         assert_eq!(*log.0.lock().unwrap(), "<3>dD");
     }
 

@@ -115,8 +115,9 @@ impl<'a> FaultScenario<'a> {
     }
 
     /// How many claims are left after all clients were killed and their leases have ended. An entry of
-    /// the queue that has expired may still be counted until the next client comes: so one comes.
-    fn leaks(&self) -> u64 {
+    /// the queue that has expired may still be counted until the next client comes: so one comes. `None`
+    /// if the store does not answer.
+    fn leaks(&self) -> Option<u64> {
         let left = async || -> windlass::Result<u64> {
             let w = windlass::connect(&self.store.url()).await?;
             let next = w.lock(LOCK).ttl(self.store.ttl()).try_acquire().await?;
@@ -130,11 +131,11 @@ impl<'a> FaultScenario<'a> {
         };
         sleep(self.store.expiry_limit());
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let mut leaks = u64::MAX;
+        let mut leaks = None;
         // The store may still recover from the last fault.
         eventually_blocking(SOON, || match runtime.block_on(left()) {
             Ok(left) => {
-                leaks = left;
+                leaks = Some(left);
                 true
             }
             Err(_) => false,

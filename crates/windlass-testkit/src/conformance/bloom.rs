@@ -396,6 +396,17 @@ pub async fn union_contains_items_of_both(store: &TestStore) {
         left.union(&right).await.unwrap_err().kind(),
         ErrorKind::NotFound
     );
+    let [left, right] =
+        ["large-left", "large-right"].map(|name| a.bloom(name).capacity(30_000_000));
+    let (left, right) = (left.create().await.unwrap(), right.create().await.unwrap());
+    assert!(left.plan().shape.shards > 1);
+    let items: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    right.insert_all(&items).await.unwrap();
+    left.union(&right).await.unwrap();
+    assert_eq!(left.contains_all(&items).await.unwrap(), [true; 20]);
+    for filter in [left, right] {
+        filter.remove().await.unwrap();
+    }
 }
 
 /// A filter larger than the longest Redis string.

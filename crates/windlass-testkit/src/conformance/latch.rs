@@ -147,3 +147,20 @@ pub async fn concurrent_counts_count_once(store: &TestStore) {
     seen.sort_unstable();
     assert_eq!(seen, (0..40).collect::<Vec<u32>>());
 }
+
+/// Latches are listed by their names alone, whatever was counted.
+pub async fn latches_are_listed(store: &TestStore) {
+    let w = store.connect().await;
+    for name in ["b/2", "b/1", "a"] {
+        let latch = w.latch(name).generation("1");
+        latch.reset(2).await.unwrap();
+        latch.count_down().await.unwrap();
+    }
+    let found = w.names(windlass::DataKind::Latch, "*", 10).await.unwrap();
+    assert_eq!(
+        (found.names.join(" ").as_str(), found.more),
+        ("a b/1 b/2", false)
+    );
+    let found = w.names(windlass::DataKind::Latch, "b/?", 10).await.unwrap();
+    assert_eq!(found.names, ["b/1", "b/2"]);
+}

@@ -214,8 +214,10 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
         ErrorKind::InvalidInput
     );
     assert_eq!(w.list_locks("*").await.unwrap(), vec![]);
-    let guard = lock().ttl(ms(10)).acquire().await.unwrap();
-    drop(guard);
+    // The shortest TTL is valid, and the answer of a busy store may come later than that.
+    if let Err(e) = lock().ttl(ms(10)).acquire().await {
+        assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
+    }
     let longest = store.longest_ttl();
     let guard = lock().ttl(longest).acquire().await.unwrap();
     assert!(guard.remaining() > longest * 9 / 10);

@@ -13,10 +13,12 @@ pub mod cancel;
 pub mod counter;
 pub mod election;
 pub mod gate;
+pub mod inventory;
 pub mod latch;
 pub mod lease;
 pub mod leased;
 pub mod limit;
+pub mod limit_algorithms;
 pub mod limit_survey;
 pub mod lock;
 pub mod locks;
@@ -317,7 +319,8 @@ macro_rules! coordination_conformance {
             barrier: all_parties_enter_and_leave_together, party_leaves_by_owner, excess_party_waits_for_the_next_round,
                 dead_party_is_replaced_after_its_ttl, enter_times_out_and_party_count_must_match, barrier_is_listed_while_in_use;
             latch: opens_at_zero, waiting_before_the_first_reset_works, count_stops_at_zero,
-                new_generation_wakes_old_waiters, concurrent_counts_count_once, past_generations_are_bounded;
+                new_generation_wakes_old_waiters, concurrent_counts_count_once, past_generations_are_bounded,
+                latches_are_listed;
         }
     };
 }
@@ -342,7 +345,8 @@ macro_rules! majority_conformance {
                 cancelled_attach_leaves_no_orphan_grant;
             cancel: cancelled_acquire_leaves_nothing_behind, cancelled_waiter_leaves_nothing_behind,
                 cancelled_release_completes_in_the_background, cancelled_renew_keeps_the_lease, cancelled_detach_releases;
-            gate: stale_fences_are_rejected, gate_and_lock_may_share_a_name;
+            gate: stale_fences_are_rejected, gate_and_lock_may_share_a_name, gate_is_inspected_and_reset,
+                fence_that_no_store_issued_is_refused, gates_are_listed;
             rwlock: readers_share_and_writers_exclude, writers_do_not_starve,
                 dead_reader_blocks_for_one_ttl_at_most, writer_downgrades_to_reader,
                 readers_and_the_writer_never_overlap, detached_guard_can_be_attached;
@@ -359,7 +363,8 @@ macro_rules! majority_conformance {
 macro_rules! flow_and_data_conformance {
     ($store:expr) => {
         $crate::conformance_cases! { $store;
-            limit: fixed_window, token_bucket, sliding_window, sliding_log, denied_requests_are_not_charged,
+            limit_algorithms: fixed_window, token_bucket, sliding_window, sliding_log;
+            limit: denied_requests_are_not_charged,
                 several_quotas_are_decided_together, many_keys_in_one_call, reservations_queue_and_can_be_cancelled, acquire_waits_for_units, reset_clears_usage,
                 usage_survives_a_changed_quota, mixed_algorithms_are_rejected, invalid_limiter_input_is_rejected, limiters_do_not_interfere,
                 concurrent_requests_never_exceed_the_quota, failure_policy_changes_nothing_while_the_store_works, no_key_touches_another_limiter;
@@ -389,6 +394,7 @@ macro_rules! flow_and_data_conformance {
                 results_expire, work_may_outlast_its_retention,
                 unstorable_result_is_not_retried_immediately, keys_and_results_of_any_size_work,
                 invalid_input_is_rejected;
+            inventory: data_is_listed;
             topic: every_subscriber_receives_messages_in_order, subscription_is_a_stream, full_buffer_reports_dropped_messages,
                 messages_are_typed;
         }

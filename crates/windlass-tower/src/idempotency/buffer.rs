@@ -1,6 +1,9 @@
 //! Reading a body into memory, up to a bound.
 
 use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -13,12 +16,14 @@ pub(super) enum Buffered<B> {
     Whole(Whole),
     /// It is larger than the bound. The body has what was read and the rest.
     TooLarge(Body<B>),
+    /// It did not end in time. The body has what was read and the rest.
+    TooSlow(Body<B>),
     /// It ended with an error, which the body repeats after what was read.
     Failed(Body<B>),
 }
 
-/// Reads a body, up to `most` bytes.
-pub(super) async fn buffer<B>(body: B, most: usize) -> Buffered<B>
+/// Reads a body, up to `most` bytes, for at most `limit`.
+pub(super) async fn buffer<B>(body: B, most: usize, limit: Duration) -> Buffered<B>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -30,11 +35,17 @@ where
     let mut body = Box::pin(body);
     let mut read = Read::default();
     let mut trailers = None;
+    let mut end = pin!(tokio::time::sleep(limit));
     loop {
-        let frame = match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => break,
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => {
+        let frame = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Some(frame)),
+            Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+        });
+        let frame = match frame.await {
+            None => return Buffered::TooSlow(Body::resumed(read.into_bytes(), None, body)),
+            Some(None) => break,
+            Some(Some(Ok(frame))) => frame,
+            Some(Some(Err(error))) => {
                 let read = read.into_bytes();
                 return Buffered::Failed(Body::resumed(read, Some(error.into()), body));
             }

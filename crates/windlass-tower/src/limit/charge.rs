@@ -3,15 +3,9 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use windlass::{Decision, ErrorKind, Limiter, Reserve, Result};
 
 use super::plan::Plan;
 use crate::body::{AtEnd, Finishing};
-
-/// The most that one request is charged after its response, as a multiple of the limit.
-const MOST_LIMITS: u64 = 16;
-/// Longer than any debt can take to be refilled.
-const ANY_WAIT: std::time::Duration = std::time::Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// What a handler charges for a request, as an extension of its response, beside the cost that was taken before. The
 /// innermost [`LimitLayer`](crate::LimitLayer) that is enforced takes it; those in shadow mode further inside count it
@@ -46,41 +40,10 @@ pub(super) fn in_background(plan: &Arc<Plan>, key: &str, units: u64) {
     };
     let (plan, key) = (Arc::clone(plan), key.to_owned());
     runtime.spawn(async move {
-        let most = plan.policies.lowest_limit();
-        let charged = charge(&plan.limiter, &key, units, most).await;
-        if let Err(error) = charged {
+        if let Err(error) = plan.limiter.charge(&key, units).await {
             tracing::warn!(%error, units, "a request could not be charged after its response");
         }
     });
-}
-
-/// Takes units that were used already. A token bucket goes into debt, which is refilled before the next request is
-/// let through; a window, and a bucket that is not refilled, have no debt, and are emptied.
-async fn charge(limiter: &Limiter, key: &str, units: u64, most: u64) -> Result<()> {
-    let mut left = units.min(most.saturating_mul(MOST_LIMITS));
-    while left > 0 {
-        let chunk = left.min(most);
-        match limiter.reserve(key, chunk, ANY_WAIT).await {
-            Ok(Reserve::Granted(_)) => left -= chunk,
-            // No wait is long enough: a quota is not refilled.
-            Ok(Reserve::Denied(decision)) => return empty(limiter, key, decision).await,
-            Err(e) if e.kind() == ErrorKind::InvalidInput => {
-                let decision = limiter.check_n(key, chunk).await?;
-                if decision.is_allowed() {
-                    left -= chunk;
-                } else {
-                    return empty(limiter, key, decision).await;
-                }
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-/// Takes what is left.
-async fn empty(limiter: &Limiter, key: &str, decision: Decision) -> Result<()> {
-    limiter.check_n(key, decision.remaining()).await.map(drop)
 }
 
 /// Charges for the bytes of a body when it ends, or is dropped.

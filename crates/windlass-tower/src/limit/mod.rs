@@ -3,6 +3,7 @@
 mod charge;
 mod plan;
 mod policy;
+mod stage;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,28 +12,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use tower_layer::Layer;
-use windlass::{Basis, Coordinator, Decision, OnStoreError, Quota};
+use windlass::{Coordinator, OnStoreError};
 
-use self::charge::{ByStatus, ChargeBytes, INTERRUPTED};
+use self::charge::ByStatus;
 use self::plan::{LimiterOptions, Plan, Plans};
-use crate::BoxError;
-use crate::body::Body;
 use crate::key::{Everyone, LayerKey, OnMissingKey, RequestKey};
 use crate::maybe_ready::MaybeReady;
-use crate::protected::{Entered, Protected, Stage, sealed};
-use crate::rejection::{Protocol, Rejection, RejectionKind, Respond, whole_seconds};
+use crate::protected::Protected;
+use crate::rejection::{Rejection, Respond};
 
 pub use self::charge::Charge;
 pub use self::policy::{Policies, Policy};
-
-const TOO_DEAR: &str = "the request costs more than the limit allows at once";
-static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Limits the rate of requests, over all instances that share the store.
 ///
@@ -63,7 +55,7 @@ static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 ///
 /// # What the handler sees
 ///
-/// The request extension [`Decision`]. It may charge more with the response extension [`Charge`].
+/// The request extension [`Decision`](windlass::Decision). It may charge more with the response extension [`Charge`].
 ///
 /// # Without a key, without the store
 ///
@@ -89,7 +81,6 @@ struct Config {
     cost: Option<CostFn>,
     charge_status: Option<ByStatus>,
     bytes_per_unit: Option<u64>,
-    shadow: bool,
     shadow_denied: Arc<AtomicU64>,
     headers: bool,
     x_headers: bool,
@@ -103,17 +94,27 @@ impl LimitLayer {
     /// Limits under the name of a limiter: instances and layers with the same name share it.
     ///
     /// All requests share one key until a [key](LimitLayer::key) is set.
+    ///
+    /// # Panics
+    ///
+    /// If there is no policy, or a quota or the name is invalid: every request would get 503. Check what comes from a
+    /// configuration with [`Limiter::validate`](windlass::Limiter::validate) before.
     pub fn new(w: &Coordinator, name: &str, policies: impl Into<Policies>) -> LimitLayer {
         let options = LimiterOptions {
             coordinator: w.clone(),
             name: name.to_owned(),
             leased: false,
+            shadow: false,
             on_store_error: None,
             call_timeout: None,
         };
+        let plan = Plan::new(&options, policies.into());
+        if let Err(error) = plan.limiter.validate() {
+            panic!("the limit {name:?} cannot be used: {error}");
+        }
         LimitLayer {
             config: Arc::new(Config {
-                plan: Arc::new(Plan::new(&options, policies.into())),
+                plan: Arc::new(plan),
                 options,
                 policies_fn: None,
                 plans: Arc::default(),
@@ -121,7 +122,6 @@ impl LimitLayer {
                 cost: None,
                 charge_status: None,
                 bytes_per_unit: None,
-                shadow: false,
                 shadow_denied: Arc::default(),
                 headers: true,
                 x_headers: false,
@@ -189,9 +189,13 @@ impl LimitLayer {
     /// A request that is interrupted (the client disconnects, the handler panics, a timeout drops it, the inner service
     /// fails) is charged as status 499, so the function should not be 0 for it where going away must not pay.
     ///
+    /// The status of a gRPC error without a body counts as the HTTP status that it corresponds to. One in the trailers,
+    /// after a body, is not seen: such a response has status 200.
+    ///
     /// The charge is sent in the background: requests that run meanwhile were let through without it. A token bucket
-    /// goes into debt for what it does not have, by at most 16 times the limit for each request. A window, and a bucket
-    /// that is not refilled, are emptied.
+    /// goes into debt for what it does not have, by at most 16 times the limit. A window, and a bucket that is not
+    /// refilled, are emptied. Several policies are charged together, each by as much as the one that has the least to
+    /// give: beside a window, a bucket has no debt. See [`Limiter::charge`](windlass::Limiter::charge).
     pub fn charge_status(
         self,
         units: impl Fn(StatusCode) -> u64 + Send + Sync + 'static,
@@ -210,11 +214,15 @@ impl LimitLayer {
         self.with(|config| config.bytes_per_unit = Some(bytes_per_unit))
     }
 
-    /// Decides and counts, but lets every request through, without headers, and without the extension [`Decision`]: to
-    /// try a limit out beside the limits that are enforced. Refusals are logged, and counted in
-    /// [`shadow_denied`](LimitLayer::shadow_denied).
+    /// Decides and counts, but lets every request through, without headers, and without the extension
+    /// [`Decision`](windlass::Decision): to try a limit out beside the limits that are enforced. Refusals are logged, and
+    /// counted in [`shadow_denied`](LimitLayer::shadow_denied); in the metrics, the decisions are `shadow_allowed` and
+    /// `shadow_denied`.
+    ///
+    /// If the store cannot be reached, requests do not wait for it, as with [`OnStoreError::Allow`], unless
+    /// [`on_store_error`](LimitLayer::on_store_error) says otherwise.
     pub fn shadow(self) -> LimitLayer {
-        self.with(|config| config.shadow = true)
+        self.with_options(|options| options.shadow = true)
     }
 
     /// How many requests a layer in [shadow](LimitLayer::shadow) mode would have denied, by all its clones.
@@ -257,264 +265,6 @@ impl<S> Layer<S> for LimitLayer {
     fn layer(&self, inner: S) -> Self::Service {
         Protected::new(self.clone(), inner)
     }
-}
-
-impl Config {
-    fn plan(&self, policies: Option<Policies>) -> Arc<Plan> {
-        match policies {
-            Some(policies) => self.plans.get(&self.options, policies),
-            None => Arc::clone(&self.plan),
-        }
-    }
-
-    /// Refuses a request before the limiter decides; in shadow mode, counts it and lets it through.
-    fn refuse<B>(&self, parts: Parts, body: B, rejection: &Rejection) -> Entered<B, LimitHeld> {
-        if self.shadow {
-            self.count_denied(&rejection.detail);
-            return exempt(parts, body);
-        }
-        let protocol = Protocol::of(&parts.method, &parts.headers);
-        Entered::Answer(rejection.response(self.respond.as_ref(), protocol))
-    }
-
-    fn count_denied(&self, reason: &str) {
-        self.shadow_denied.fetch_add(1, Ordering::Relaxed);
-        let limiter = &self.options.name;
-        tracing::info!(limiter, reason, "a limit in shadow mode would refuse");
-    }
-
-    /// The cost, unless no quota can ever allow it.
-    fn checked_cost(&self, parts: &Parts) -> Result<u64, Rejection> {
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
-        match cost <= Quota::MAX_UNITS {
-            true => Ok(cost),
-            false => Err(Rejection::new(RejectionKind::Limited, TOO_DEAR)),
-        }
-    }
-
-    /// What a request with this status is charged.
-    fn charge_for(&self, status: u16) -> u64 {
-        let status = StatusCode::from_u16(status).expect("a status has three digits");
-        self.charge_status.as_ref().map_or(0, |units| units(status))
-    }
-
-    fn conclude<B>(
-        &self,
-        request: (Parts, B),
-        plan: Arc<Plan>,
-        key: String,
-        decision: windlass::Result<Decision>,
-    ) -> Entered<B, LimitHeld> {
-        let (mut parts, body) = request;
-        let decision = match decision {
-            Ok(decision) => Some(decision),
-            Err(error) if self.shadow => {
-                tracing::warn!(%error, "a limit in shadow mode could not be decided");
-                None
-            }
-            Err(error) => return self.refuse(parts, body, &Rejection::store_error(&error)),
-        };
-        if let Some(decision) = decision {
-            if !decision.is_allowed() && self.shadow {
-                self.count_denied("too many requests");
-            } else if !decision.is_allowed() {
-                return self.deny(&parts, &plan, &decision);
-            }
-            // The handler acts on the limits that are enforced.
-            if !self.shadow {
-                parts.extensions.insert(decision);
-            }
-        }
-        let held = LimitHeld(Some(Counted {
-            plan,
-            key,
-            decision,
-            if_interrupted: self.charge_for(INTERRUPTED),
-        }));
-        Entered::Serve(Request::from_parts(parts, body), held)
-    }
-
-    fn deny<B>(&self, parts: &Parts, plan: &Plan, decision: &Decision) -> Entered<B, LimitHeld> {
-        let mut rejection = if decision.basis() == Basis::Assumed {
-            // Not the client's fault.
-            Rejection::new(
-                RejectionKind::StoreUnavailable,
-                "the limit cannot be checked now",
-            )
-        } else {
-            let detail = match decision.is_never() {
-                true => TOO_DEAR,
-                false => "too many requests",
-            };
-            Rejection::new(RejectionKind::Limited, detail)
-        };
-        // A leased limiter does not know which of several it was.
-        if decision.basis() != Basis::Leased || plan.policies.iter().count() == 1 {
-            let violated = plan.policies.get(decision.quota_index());
-            let names = violated.iter().map(|policy| policy.name().to_owned());
-            rejection.violated_policies = names.collect();
-        }
-        rejection.retry_after = decision.retry_after();
-        rejection.decision = Some(*decision);
-        let protocol = Protocol::of(&parts.method, &parts.headers);
-        let mut response = rejection.response(self.respond.as_ref(), protocol);
-        self.add_headers(response.headers_mut(), plan, decision);
-        Entered::Answer(response)
-    }
-
-    /// Appends, because another limit may have sent its own: the fields are lists.
-    fn add_headers(&self, headers: &mut HeaderMap, plan: &Plan, decision: &Decision) {
-        // What was assumed without the store is not the state of the limit.
-        if self.shadow || decision.basis() == Basis::Assumed {
-            return;
-        }
-        if self.headers {
-            if let Some(policies) = &plan.header {
-                headers.append(&RATE_LIMIT_POLICY, policies.clone());
-            }
-            if let Some(state) = plan.policies.state_header(decision) {
-                headers.append(&RATE_LIMIT, state);
-            }
-        }
-        if self.x_headers {
-            headers.insert(&X_LIMIT, HeaderValue::from(decision.limit()));
-            headers.insert(&X_REMAINING, HeaderValue::from(decision.remaining()));
-            let retry = decision.retry_after().filter(|_| !decision.is_allowed());
-            let reset = retry
-                .map(whole_seconds)
-                .or_else(|| plan.policies.reset_after(decision));
-            if let Some(reset) = reset {
-                headers.insert(&X_RESET, HeaderValue::from(reset));
-            }
-        }
-    }
-}
-
-/// A request that was counted; `None` if it is exempt. Dropping it is an interruption, which is charged.
-#[derive(Debug)]
-pub struct LimitHeld(Option<Counted>);
-
-#[derive(Debug)]
-struct Counted {
-    plan: Arc<Plan>,
-    key: String,
-    decision: Option<Decision>,
-    /// What is charged if the request gets no response.
-    if_interrupted: u64,
-}
-
-impl Drop for LimitHeld {
-    fn drop(&mut self) {
-        if let Some(counted) = self.0.take() {
-            charge::in_background(&counted.plan, &counted.key, counted.if_interrupted);
-        }
-    }
-}
-
-impl sealed::Sealed for LimitLayer {}
-
-impl<B: Send + 'static> Stage<B> for LimitLayer {
-    type InnerBody = B;
-    type Held = LimitHeld;
-
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LimitHeld>> {
-        let config = &self.config;
-        let (parts, body) = request.into_parts();
-        let key = match config.key.of(&parts) {
-            MaybeReady::Ready(Some(key)) if config.policies_fn.is_none() => {
-                return self.enter_at_once(parts, body, key);
-            }
-            key => key,
-        };
-        let policies = config.policies_fn.as_ref().map(|policies| policies(&parts));
-        let config = Arc::clone(config);
-        MaybeReady::later(async move {
-            let key = match config.key.resolve(key.await) {
-                Ok(Some(key)) => key,
-                Ok(None) => return exempt(parts, body),
-                Err(rejection) => return config.refuse(parts, body, &rejection),
-            };
-            let policies = match policies {
-                Some(policies) => policies.await,
-                None => None,
-            };
-            let plan = config.plan(policies);
-            let cost = match config.checked_cost(&parts) {
-                Ok(cost) => cost,
-                Err(rejection) => return config.refuse(parts, body, &rejection),
-            };
-            let decision = plan.check(&key, cost).await;
-            config.conclude((parts, body), plan, key, decision)
-        })
-    }
-
-    fn leave<R>(&self, mut held: LimitHeld, response: Response<R>) -> MaybeReady<Response<Body<R>>>
-    where
-        R: http_body::Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError>,
-    {
-        let mut response = response.map(Body::inner);
-        let Some(counted) = held.0.take() else {
-            return MaybeReady::ready(response);
-        };
-        let config = &self.config;
-        if let Some(decision) = &counted.decision {
-            config.add_headers(response.headers_mut(), &counted.plan, decision);
-        }
-        let by_status = config.charge_for(response.status().as_u16());
-        // The innermost limit that is enforced takes the charge.
-        let by_handler = match config.shadow {
-            true => response.extensions().get().copied(),
-            false => response.extensions_mut().remove(),
-        };
-        let by_handler = by_handler.map_or(0, |Charge(units)| units);
-        let units = by_status.saturating_add(by_handler);
-        charge::in_background(&counted.plan, &counted.key, units);
-        if let Some(bytes_per_unit) = config.bytes_per_unit {
-            let charge = ChargeBytes {
-                plan: counted.plan,
-                key: counted.key,
-                bytes_per_unit,
-                sent: 0,
-            };
-            response = response.map(|body| body.at_end(Box::new(charge)));
-        }
-        MaybeReady::ready(response)
-    }
-}
-
-impl LimitLayer {
-    /// Decides without a future, where that is possible.
-    fn enter_at_once<B: Send + 'static>(
-        &self,
-        parts: Parts,
-        body: B,
-        key: Option<String>,
-    ) -> MaybeReady<Entered<B, LimitHeld>> {
-        let config = &self.config;
-        let key = match config.key.resolve(key) {
-            Ok(Some(key)) => key,
-            Ok(None) => return MaybeReady::ready(exempt(parts, body)),
-            Err(rejection) => return MaybeReady::ready(config.refuse(parts, body, &rejection)),
-        };
-        let plan = Arc::clone(&config.plan);
-        let cost = match config.checked_cost(&parts) {
-            Ok(cost) => cost,
-            Err(rejection) => return MaybeReady::ready(config.refuse(parts, body, &rejection)),
-        };
-        if let Some(decision) = plan.check_now(&key, cost) {
-            return MaybeReady::ready(config.conclude((parts, body), plan, key, decision));
-        }
-        let config = Arc::clone(config);
-        MaybeReady::later(async move {
-            let decision = plan.check(&key, cost).await;
-            config.conclude((parts, body), plan, key, decision)
-        })
-    }
-}
-
-fn exempt<B>(parts: Parts, body: B) -> Entered<B, LimitHeld> {
-    Entered::Serve(Request::from_parts(parts, body), LimitHeld(None))
 }
 
 impl fmt::Debug for LimitLayer {

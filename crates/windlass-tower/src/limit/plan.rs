@@ -14,6 +14,7 @@ pub(super) struct LimiterOptions {
     pub(super) coordinator: Coordinator,
     pub(super) name: String,
     pub(super) leased: bool,
+    pub(super) shadow: bool,
     pub(super) on_store_error: Option<OnStoreError>,
     pub(super) call_timeout: Option<Duration>,
 }
@@ -31,8 +32,13 @@ impl Plan {
     pub(super) fn new(options: &LimiterOptions, policies: Policies) -> Plan {
         let quotas: Vec<_> = policies.iter().map(|policy| policy.quota()).collect();
         let mut limiter = options.coordinator.limiter(&options.name, quotas);
-        if let Some(fallback) = options.on_store_error {
+        // Whom a limit does not refuse, it does not keep waiting either.
+        let fallback = options.shadow.then_some(OnStoreError::Allow);
+        if let Some(fallback) = options.on_store_error.or(fallback) {
             limiter = limiter.on_store_error(fallback);
+        }
+        if options.shadow {
+            limiter = limiter.shadow();
         }
         if let Some(limit) = options.call_timeout {
             limiter = limiter.call_timeout(limit);
@@ -57,7 +63,7 @@ impl Plan {
     /// Takes the cost. A cost of zero takes nothing, and is allowed while a unit is left.
     pub(super) async fn check(&self, key: &str, cost: u64) -> Result<Decision> {
         match &self.leased {
-            _ if cost == 0 => self.limiter.peek(key).await,
+            _ if cost == 0 => self.limiter.check_available(key).await,
             Some(leased) => leased.check_n(key, cost).await,
             None => self.limiter.check_n(key, cost).await,
         }
@@ -69,7 +75,7 @@ impl Plan {
 pub(super) struct Plans(Mutex<Vec<Arc<Plan>>>);
 
 impl Plans {
-    /// More plans than that are made again for each request.
+    /// More plans than that are made again for each request. They are strict: none lives long enough to prefetch tokens.
     const MOST: usize = 64;
 
     pub(super) fn get(&self, options: &LimiterOptions, policies: Policies) -> Arc<Plan> {

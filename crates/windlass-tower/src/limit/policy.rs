@@ -13,8 +13,8 @@ use crate::rejection::whole_seconds;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: String,
-    /// The name as a string of a structured field.
-    quoted: String,
+    /// The beginning of `RateLimit`: `"burst";r=`.
+    state_prefix: String,
     quota: Quota,
 }
 
@@ -24,7 +24,7 @@ impl Policy {
         let printable = |c: char| if matches!(c, ' '..='~') { c } else { '_' };
         let name: String = name.chars().map(printable).collect();
         Policy {
-            quoted: quoted(&name),
+            state_prefix: format!("{};r=", quoted(&name)),
             name,
             quota,
         }
@@ -58,22 +58,14 @@ impl Policies {
         self.0.get(index)
     }
 
-    /// The most units that one request can ever take.
-    pub(crate) fn lowest_limit(&self) -> u64 {
-        self.iter()
-            .map(|policy| policy.quota.limit())
-            .min()
-            .unwrap_or(0)
-    }
-
     /// The value of `RateLimit-Policy`: `"burst";q=100;w=60, "daily";q=5000;w=86400`.
     ///
     /// A token bucket is shown as its burst, and the time in which that is refilled: the same average rate.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let mut value = String::new();
-        for Policy { quoted, quota, .. } in &self.0 {
+        for Policy { name, quota, .. } in &self.0 {
             let separator = if value.is_empty() { "" } else { ", " };
-            let _ = write!(value, "{separator}{quoted};q={}", quota.limit());
+            let _ = write!(value, "{separator}{};q={}", quoted(name), quota.limit());
             if let Some(window) = quota.refill_time() {
                 let _ = write!(value, ";w={}", whole_seconds(window));
             }
@@ -86,13 +78,17 @@ impl Policies {
     /// The value of `RateLimit` after a decision: `"burst";r=50;t=30`, for the policy with the fewest units left.
     pub(crate) fn state_header(&self, decision: &Decision) -> Option<HeaderValue> {
         let policy = self.0.get(decision.quota_index())?;
-        let mut value = Vec::with_capacity(policy.quoted.len() + 2 * (LONGEST_NUMBER + 3));
-        value.extend_from_slice(policy.quoted.as_bytes());
-        value.extend_from_slice(b";r=");
-        put(&mut value, decision.remaining());
-        if let Some(reset) = self.reset_after(decision) {
-            value.extend_from_slice(b";t=");
-            put(&mut value, reset);
+        let (mut remaining, mut reset) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let remaining = remaining.format(decision.remaining());
+        let reset = self.reset_after(decision).map(|time| reset.format(time));
+        // A text of just its length becomes the value without another allocation.
+        let time = reset.map_or(0, |reset| ";t=".len() + reset.len());
+        let mut value = String::with_capacity(policy.state_prefix.len() + remaining.len() + time);
+        value.push_str(&policy.state_prefix);
+        value.push_str(remaining);
+        if let Some(reset) = reset {
+            value.push_str(";t=");
+            value.push_str(reset);
         }
         HeaderValue::from_maybe_shared(Bytes::from(value)).ok()
     }
@@ -115,24 +111,6 @@ impl Policies {
 fn ceil(time: Duration) -> u64 {
     time.as_secs()
         .saturating_add(u64::from(time.subsec_nanos() > 0))
-}
-
-/// The digits of the largest number.
-const LONGEST_NUMBER: usize = 20;
-
-/// Appends a number in decimal: a header is written for each response, and `format!` costs a multiple of this.
-fn put(value: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; LONGEST_NUMBER];
-    let mut first = LONGEST_NUMBER;
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    value.extend_from_slice(&digits[first..]);
 }
 
 /// A string of a structured field (RFC 9651).
@@ -192,15 +170,6 @@ impl<const N: usize> From<[Quota; N]> for Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_decimal() {
-        for number in [0, 7, 10, 4_711, u64::MAX] {
-            let mut value = Vec::new();
-            put(&mut value, number);
-            assert_eq!(value, number.to_string().as_bytes());
-        }
-    }
 
     #[test]
     fn policies_are_structured_fields() {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get as route;
+use axum::routing::{get as route, post};
 use http::StatusCode;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use windlass::Coordinator;
 use windlass_testkit::eventually;
-use windlass_tower::{ConcurrencyLayer, Path};
+use windlass_tower::{ConcurrencyLayer, OnMissingKey, Path, key_fn};
 
 use crate::fixture::{SOON, Store, ask, frames, get};
 
@@ -111,4 +111,109 @@ async fn permit_is_held_for_at_most_max_hold() {
         assert!(free.await);
         drop(idle);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_store_refuses() {
+    let store = Store::redis().await;
+    let w = windlass::Options::new().call_timeout(Duration::from_millis(500));
+    let w = w.connect(&store.url).await.unwrap();
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move || async move { counted.fetch_add(1, Ordering::Relaxed).to_string() };
+    let app = Router::new().route("/", route(handler)).layer(layer(&w));
+    assert_eq!(ask(&app, get("/")).await.status, StatusCode::OK);
+    store.server.as_ref().unwrap().kill().unwrap();
+    let reply = ask(&app, get("/")).await;
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reply.code(), "store-unavailable");
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+}
+
+/// Another request may have the place.
+#[tokio::test]
+async fn lost_permit_cancels_the_request() {
+    let store = Store::redis().await;
+    let entered = Arc::new(Semaphore::new(0));
+    let inside = Arc::clone(&entered);
+    let handler = move || async move {
+        inside.add_permits(1);
+        std::future::pending::<()>().await;
+    };
+    let layer = layer(&store.w).ttl(Duration::from_secs(2));
+    let app = Router::new().route("/", route(handler)).layer(layer);
+    let call = tokio::spawn(async move { ask(&app, get("/")).await });
+    entered.acquire().await.unwrap().forget();
+    store
+        .server
+        .as_ref()
+        .unwrap()
+        .command(&["FLUSHALL"])
+        .unwrap();
+    let reply = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
+    assert_eq!(
+        (reply.status, reply.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "lease-lost".into())
+    );
+}
+
+#[tokio::test]
+async fn permit_is_held_until_the_body_is_dropped() {
+    for store in Store::each().await {
+        let endless = || async { Body::new(frames(std::iter::repeat("x"))) };
+        let app = Router::new().route("/", route(endless));
+        let app = app.layer(ConcurrencyLayer::new(&store.w, "reports", 1));
+        let first = app.clone().oneshot(get("/")).await.unwrap();
+        let busy = app.clone().oneshot(get("/")).await.unwrap();
+        assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(first);
+        let free = eventually(SOON, || async {
+            app.clone().oneshot(get("/")).await.unwrap().status() == StatusCode::OK
+        });
+        assert!(free.await);
+    }
+}
+
+#[tokio::test]
+async fn requests_without_a_key_share_permits_are_refused_or_skipped() {
+    let store = Store::memory().await;
+    let app = |policy: Option<OnMissingKey>| {
+        let layer = ConcurrencyLayer::new(&store.w, "reports", 1).key(key_fn(|_| None));
+        let endless = || async { Body::new(frames(std::iter::repeat("x"))) };
+        Router::new()
+            .route("/", route(endless))
+            .layer(match policy {
+                Some(policy) => layer.on_missing_key(policy),
+                None => layer,
+            })
+    };
+    let status = |app: Router| async { app.oneshot(get("/")).await.unwrap() };
+    let first = status(app(None)).await;
+    assert_eq!(first.status(), StatusCode::OK);
+    let busy = status(app(None)).await;
+    assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let refused = status(app(Some(OnMissingKey::Reject))).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    let skipped = status(app(Some(OnMissingKey::Skip))).await;
+    assert_eq!(skipped.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn grpc_request_beyond_the_bound_gets_resource_exhausted() {
+    let store = Store::memory().await;
+    let layer = ConcurrencyLayer::new(&store.w, "reports", 1);
+    let layer = layer.retry_after(Duration::from_millis(2_500));
+    let endless = || async { Body::new(frames(std::iter::repeat("x"))) };
+    let app = Router::new().route("/", post(endless)).layer(layer);
+    let request = || {
+        let request = http::Request::post("/").header("content-type", "application/grpc");
+        request.body(Body::empty()).unwrap()
+    };
+    let first = app.clone().oneshot(request()).await.unwrap();
+    assert!(first.headers().get("grpc-status").is_none());
+    let busy = app.oneshot(request()).await.unwrap();
+    assert_eq!(busy.status(), StatusCode::OK);
+    assert_eq!(busy.headers()["grpc-status"], "8");
+    assert_eq!(busy.headers()["grpc-retry-pushback-ms"], "2500");
+    assert!(http_body::Body::is_end_stream(busy.body()));
 }

@@ -394,3 +394,65 @@ async fn trailers_are_chosen_like_headers() {
         assert_eq!(trailers.contains_key("set-cookie"), sent == 4);
     }
 }
+
+#[tokio::test]
+async fn same_key_with_another_content_type_gets_422() {
+    let store = Store::memory().await;
+    let (app, count) = counting();
+    let app = app.layer(layer(&store.w));
+    let typed = |content: &'static str| {
+        let mut request = payment("key", "a=1");
+        let content = HeaderValue::from_static(content);
+        request.headers_mut().insert(CONTENT_TYPE, content);
+        request
+    };
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(ask(&app, typed(form)).await.status, StatusCode::CREATED);
+    assert!(is_replay(&ask(&app, typed(form)).await));
+    let other = ask(&app, typed("text/plain")).await;
+    assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+/// What a client needs to understand the response.
+#[tokio::test]
+async fn headers_that_complete_the_status_are_replayed() {
+    let store = Store::memory().await;
+    let headers = [
+        ("vary", "accept"),
+        ("allow", "GET"),
+        ("www-authenticate", "Bearer"),
+        ("grpc-status-details-bin", "AAAA"),
+    ];
+    let handler = move || async move { headers };
+    let app = Router::new().route("/pay", post(handler));
+    let app = app.layer(layer(&store.w));
+    ask(&app, payment("key", "a")).await;
+    let repeat = ask(&app, payment("key", "a")).await;
+    assert!(is_replay(&repeat));
+    for (name, value) in headers {
+        assert_eq!(repeat.header(name), Some(value), "{name}");
+    }
+}
+
+/// A call that was cut off has no status: it is not known to have succeeded.
+#[tokio::test]
+async fn grpc_response_without_a_status_is_not_stored() {
+    let store = Store::memory().await;
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    let handler = move || async move {
+        counted.fetch_add(1, Ordering::Relaxed);
+        ([(CONTENT_TYPE, "application/grpc")], "message")
+    };
+    let app = Router::new().route("/pay", post(handler));
+    let app = app.layer(layer(&store.w));
+    for runs in 1..=2 {
+        let mut request = payment("key", "a");
+        let content = HeaderValue::from_static("application/grpc");
+        request.headers_mut().insert(CONTENT_TYPE, content);
+        let reply = ask(&app, request).await;
+        assert!(!is_replay(&reply), "{reply:?}");
+        assert_eq!(count.load(Ordering::Relaxed), runs);
+    }
+}

@@ -296,3 +296,67 @@ async fn response_whose_body_comes_later_is_stored_though_the_client_is_gone() {
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }
+
+/// A stream whose type does not say so: the client gets its beginning while the rest is still to come.
+#[tokio::test(start_paused = true)]
+async fn response_that_is_too_slow_is_passed_on_and_not_run_again() {
+    let store = Store::memory().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::clone(&gate);
+    let handler = move || async move {
+        let (reader, mut writer) = tokio::io::duplex(64);
+        tokio::spawn(async move {
+            writer.write_all(b"first").await.unwrap();
+            opened.acquire().await.unwrap().forget();
+            writer.write_all(b" and last").await.unwrap();
+        });
+        Body::new(crate::fixture::Reading(reader))
+    };
+    let app = Router::new().route("/pay", post(handler));
+    let app = app.layer(layer(&store.w));
+    let response = app.clone().oneshot(payment("key", "a"));
+    let response = tokio::time::timeout(Duration::from_secs(60), response).await;
+    let response = response.expect("not held back").unwrap();
+    gate.add_permits(1);
+    assert_eq!(Reply::of(response).await.body, "first and last");
+    let repeat = ask(&app, payment("key", "a")).await;
+    assert_eq!(repeat.status, StatusCode::CONFLICT);
+    assert_eq!(repeat.code(), "response-not-stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_is_too_slow_gets_408_and_does_not_run() {
+    let store = Store::memory().await;
+    let (app, count) = once_interrupted(|| async {});
+    let app = app.layer(layer(&store.w));
+    let (reader, writer) = tokio::io::duplex(64);
+    let slow = Body::new(crate::fixture::Reading(reader));
+    let reply = ask(&app, payment("key", slow));
+    let reply = tokio::time::timeout(Duration::from_secs(120), reply).await;
+    let reply = reply.expect("not awaited forever");
+    assert_eq!(reply.status, StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(reply.code(), "request-timeout");
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    drop(writer);
+    assert_eq!(ask(&app, payment("key", "a")).await.body, "done");
+}
+
+/// A response that is not stored waits for the store as little as one that is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_response_does_not_wait_for_a_store_that_is_silent() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Arc::new(FaultProxy::start(server.addr()).unwrap());
+    let w = windlass::Options::new().call_timeout(Duration::from_secs(60));
+    let w = w.connect(&format!("redis://{}", proxy.addr())).await;
+    let w = w.unwrap();
+    let cut = Arc::clone(&proxy);
+    let handler = move || async move {
+        cut.blackhole(Direction::ToClient);
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
+    let app = Router::new().route("/pay", post(handler));
+    let app = app.layer(layer(&w).ttl(Duration::from_secs(300)));
+    let reply = tokio::time::timeout(SOON, ask(&app, payment("key", "a"))).await;
+    let reply = reply.expect("not held back");
+    assert_eq!(reply.status, StatusCode::INTERNAL_SERVER_ERROR);
+}

@@ -27,7 +27,7 @@ fn app(layer: LimitLayer) -> Router {
 }
 
 /// The items of a structured field: names and integer parameters.
-fn items(reply: &Reply, header: &str) -> Vec<(String, Vec<(String, i64)>)> {
+pub(crate) fn items(reply: &Reply, header: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let values: Vec<&str> = reply
         .headers
         .get_all(header)
@@ -336,6 +336,63 @@ async fn policies_can_depend_on_the_request() {
                 assert_eq!(name, if limit == 3 { "paid" } else { "default" });
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn limit_that_cannot_be_used_is_not_made() {
+    let store = Store::memory().await;
+    let made = |name: &str, policies: Policies| {
+        let make = || LimitLayer::new(&store.w, name, policies);
+        let make = std::panic::AssertUnwindSafe(make);
+        std::panic::catch_unwind(make).is_ok()
+    };
+    let quota = Quota::per_hour(5);
+    assert!(made("api", quota.into()));
+    assert!(!made("", quota.into()));
+    assert!(!made("api", Policies::from(Vec::<Quota>::new())));
+    assert!(!made("api", quota.fixed_window().burst(9).into()));
+    assert!(!made("api", Quota::new(5, Duration::ZERO).into()));
+}
+
+/// The state of another algorithm cannot be continued.
+#[tokio::test]
+async fn another_algorithm_gets_503_until_the_state_is_deleted() {
+    let store = Store::memory().await;
+    let window = app(LimitLayer::new(
+        &store.w,
+        "api",
+        Quota::per_hour(5).fixed_window(),
+    ));
+    let bucket = app(LimitLayer::new(&store.w, "api", Quota::per_hour(5)));
+    assert_eq!(ask(&window, get("/")).await.status, StatusCode::OK);
+    let refused = ask(&bucket, get("/")).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    let limiter = store.w.limiter("api", Quota::per_hour(5));
+    assert!(limiter.reset("").await.unwrap());
+    assert_eq!(ask(&bucket, get("/")).await.status, StatusCode::OK);
+}
+
+/// A layer keeps some plans. Those that it makes for each request prefetch no tokens.
+#[tokio::test]
+async fn plans_beyond_the_bound_are_strict() {
+    let store = Store::redis().await;
+    let quota = |n: u64| Quota::per_hour(100 + n).fixed_window();
+    let layer = LimitLayer::new(&store.w, "plans", Quota::per_hour(1)).key(Path);
+    let layer = layer.leased().policies_fn(move |parts| {
+        let n = parts.uri.path()["/users/".len()..].parse().unwrap();
+        async move { Some(Policies::from(quota(n))) }
+    });
+    let app = app(layer);
+    for n in 0..80 {
+        let path = format!("/users/{n}");
+        for _ in 0..5 {
+            assert_eq!(ask(&app, get(&path)).await.status, StatusCode::OK);
+        }
+        let limiter = store.w.limiter("plans", quota(n));
+        let left = limiter.peek(&path).await.unwrap().remaining();
+        // Less than that if tokens were prefetched.
+        assert!(n < 64 || left == 95 + n, "{left} left of plan {n}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! `LimitLayer`: charging after the response.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -165,6 +166,41 @@ async fn charge_empties_a_quota_that_is_not_refilled() {
         assert_eq!(ask(&app, get("/rows")).await.status, StatusCode::OK);
         wait_for_remaining(&store.w, "once", quota, 0).await;
     }
+}
+
+/// gRPC's errors have no body: a client reads the status of the headers only if they end the response.
+#[tokio::test]
+async fn response_without_a_body_stays_without_one() {
+    let store = Store::memory().await;
+    let layer = LimitLayer::new(&store.w, "bytes", Quota::per_hour(100)).charge_bytes(1);
+    let empty = |_: Request<Body>| async {
+        let response = Response::builder().header("grpc-status", "5");
+        Ok::<_, Infallible>(response.body(Body::empty()).unwrap())
+    };
+    let response = layer.layer(tower::service_fn(empty)).oneshot(get("/"));
+    let response = response.await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "5");
+    assert!(http_body::Body::is_end_stream(response.body()));
+}
+
+#[tokio::test]
+async fn grpc_error_is_charged_by_the_http_status_it_corresponds_to() {
+    let store = Store::memory().await;
+    let quota = Quota::per_hour(100);
+    let layer = LimitLayer::new(&store.w, "grpc", quota).cost(|_| 0);
+    let layer = layer.charge_status(|status| match status {
+        StatusCode::NOT_FOUND => 5,
+        StatusCode::OK => 1,
+        _ => 0,
+    });
+    let app = Router::new()
+        .route("/missing", route(|| async { [("grpc-status", "5")] }))
+        .route("/found", route(|| async { [("grpc-status", "0")] }))
+        .layer(layer);
+    assert_eq!(ask(&app, get("/missing")).await.status, StatusCode::OK);
+    wait_for_remaining(&store.w, "grpc", quota, 95).await;
+    assert_eq!(ask(&app, get("/found")).await.status, StatusCode::OK);
+    wait_for_remaining(&store.w, "grpc", quota, 94).await;
 }
 
 async fn panicking() -> StatusCode {

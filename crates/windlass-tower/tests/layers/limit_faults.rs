@@ -162,3 +162,58 @@ async fn full_store_refuses_or_decides_locally() {
     });
     assert!(back.await);
 }
+
+/// A limit that is only tried out does not make requests wait for a store that does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shadow_mode_does_not_wait_for_a_dead_store() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = Options::new().call_timeout(Duration::from_secs(5));
+    let w = w.connect(&format!("redis://{}", proxy.addr())).await;
+    let w = w.unwrap();
+    let shadow = LimitLayer::new(&w, "tried", Quota::per_hour(1)).shadow();
+    let shadows = [shadow.clone(), shadow.leased()].map(app);
+    proxy.blackhole(Direction::ToClient);
+    let begun = Instant::now();
+    for _ in 0..10 {
+        for app in &shadows {
+            assert_eq!(ask(app, get("/")).await.status, StatusCode::OK);
+        }
+    }
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+}
+
+/// Tokens that were prefetched are used; without any, the fallback decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leased_limit_without_the_store_falls_back() {
+    let server = RedisServer::start().unwrap();
+    let w = windlass::connect(&server.url()).await.unwrap();
+    let limit = |name: &str| {
+        let quota = Quota::per_hour(1_000).fixed_window();
+        LimitLayer::new(&w, name, quota)
+            .leased()
+            .call_timeout(200 * MS)
+    };
+    let [deny, allow, local] = [OnStoreError::Deny, OnStoreError::Allow, OnStoreError::Local]
+        .map(|policy| app(limit(&format!("{policy:?}")).on_store_error(policy)));
+    let refuse = app(limit("refuse"));
+    for app in [&deny, &allow, &local, &refuse] {
+        assert_eq!(ask(app, get("/")).await.status, StatusCode::OK);
+    }
+    server.kill().unwrap();
+    for app in [&deny, &refuse] {
+        let refused = eventually(SOON, || async {
+            let reply = ask(app, get("/")).await;
+            reply.status == StatusCode::SERVICE_UNAVAILABLE && reply.code() == "store-unavailable"
+        });
+        assert!(refused.await);
+    }
+    let mut allowed = 0;
+    for _ in 0..3_000 {
+        assert_eq!(ask(&allow, get("/")).await.status, StatusCode::OK);
+        allowed += u64::from(ask(&local, get("/")).await.status == StatusCode::OK);
+    }
+    // What was prefetched, and the quota of this process.
+    assert!((1_000..2_000).contains(&allowed), "{allowed}");
+}

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
-use windlass_testkit::eventually;
+use windlass_testkit::{Direction, FaultProxy, eventually};
 use windlass_tower::{
     BusyStatus, HoldUntil, LockLayer, OnLoss, OnMissingKey, Path, RequestLock, key_fn,
 };
@@ -320,4 +320,92 @@ async fn lock_is_held_for_at_most_max_hold() {
             (StatusCode::SERVICE_UNAVAILABLE, "lease-lost".into())
         );
     }
+}
+
+#[tokio::test]
+async fn client_gone_while_it_waits_leaves_the_queue() {
+    for store in Store::each().await {
+        let layer = LockLayer::new(&store.w, "doc", Path).wait(6 * SOON);
+        let Gated { app, gate, entered } = gated(layer);
+        let server = Server::start(app.clone()).await;
+        let holder = tokio::spawn({
+            let app = app.clone();
+            async move { ask(&app, get("/a")).await }
+        });
+        entered.acquire().await.unwrap().forget();
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        let request = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+        connection.write_all(request).await.unwrap();
+        let lock = store.w.lock("doc//a");
+        let waiting = |expected| {
+            let lock = &lock;
+            eventually(SOON, move || async move {
+                lock.inspect().await.unwrap().waiters == expected
+            })
+        };
+        assert!(waiting(1).await);
+        drop(connection);
+        assert!(waiting(0).await);
+        gate.add_permits(1);
+        assert_eq!(holder.await.unwrap().status, StatusCode::OK);
+        // The request of the client that is gone does not run, and is not waited for.
+        let free = eventually(SOON, || async {
+            lock.inspect().await.unwrap().holder.is_none()
+        });
+        assert!(free.await);
+        assert_eq!(entered.available_permits(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_store_still_excludes() {
+    let store = Store::redis().await;
+    let proxy = FaultProxy::start(store.server.as_ref().unwrap().addr()).unwrap();
+    let w = windlass::connect(&format!("redis://{}", proxy.addr())).await;
+    let w = w.unwrap();
+    proxy.delay(Direction::ToClient, Duration::from_millis(200));
+    let running = Arc::new(AtomicU64::new(0));
+    let inside = Arc::clone(&running);
+    let handler = move || async move {
+        let others = inside.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, Ordering::SeqCst);
+        others.to_string()
+    };
+    let layer = LockLayer::new(&w, "doc", Path).wait(SOON);
+    let app = Router::new().route("/a", route(handler)).layer(layer);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let app = app.clone();
+        tasks.spawn(async move { ask(&app, get("/a")).await });
+    }
+    for reply in tasks.join_all().await {
+        assert_eq!((reply.status, &reply.body[..]), (StatusCode::OK, &b"0"[..]));
+    }
+}
+
+/// Redis without persistence: the lease is gone, and another request may get the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_restarted_in_mid_handler_cancels_the_request() {
+    let store = Store::redis().await;
+    let layer = LockLayer::new(&store.w, "doc", Path).ttl(Duration::from_secs(2));
+    let Gated { app, entered, gate } = gated(layer);
+    let call = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, get("/a")).await }
+    });
+    entered.acquire().await.unwrap().forget();
+    let server = store.server.unwrap();
+    let server = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
+    let _server = server.await.unwrap().unwrap();
+    let reply = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
+    assert_eq!(
+        (reply.status, reply.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "lease-lost".into())
+    );
+    gate.add_permits(1);
+    let free = eventually(SOON, || async {
+        ask(&app, get("/a")).await.status == StatusCode::OK
+    });
+    assert!(free.await);
 }

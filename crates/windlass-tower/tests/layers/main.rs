@@ -3,6 +3,7 @@
 #[path = "../../../../examples/axum-api/app.rs"]
 mod axum_api;
 mod concurrency;
+mod example;
 mod fixture;
 mod frameworks;
 mod idempotency;
@@ -12,4 +13,5 @@ mod limit_charge;
 mod limit_faults;
 mod lock;
 mod nginx;
+mod recorded_metrics;
 mod stacked;

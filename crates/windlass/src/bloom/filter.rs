@@ -147,6 +147,9 @@ impl BloomFilter {
 
     /// Adds the contents of `other` to this filter. Both must be on the same store and have the same parameters.
     ///
+    /// Large filters are merged in parts of at most 16 MiB, so that the store serves others in between. After an
+    /// error some parts may be merged already; repeating the call completes it.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Mismatch`] if the parameters differ, [`ErrorKind::Unsupported`] for filters that grow or rotate.
@@ -177,9 +180,12 @@ impl BloomFilter {
                 "insert the items instead",
             );
         }
-        let (into, from) = (self.name.clone(), other.name.clone());
-        let reply = self.store.union(into, from, self.plan);
-        self.call(operation, reply).await
+        for shard in 0..self.plan.shape.shards {
+            let (into, from) = (self.name.clone(), other.name.clone());
+            let reply = self.store.union(into, from, self.plan, shard);
+            self.call(operation, reply).await?;
+        }
+        Ok(())
     }
 
     /// Removes the filter and its contents. Returns whether it existed.

@@ -97,12 +97,12 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
         let sent = started.take().unwrap_or_else(|| clock.now());
         let reply = claim.spec.store.acquire(request.clone());
         request.again = true;
-        let error = match keeper
+        let (reply, received) = keeper
             .call_since(Some(sent), "acquire", request.name.as_str(), reply)
-            .await
-        {
+            .await;
+        let error = match reply {
             Ok(Acquired::Granted { fence, recorded }) => {
-                if keeper.hold(&claim, sent, fence, recorded) {
+                if keeper.hold(&claim, sent, fence, recorded, received) {
                     return lease_of(cancel_guard).map(AcquireOutcome::Held);
                 }
                 maybe_sent = true;
@@ -248,7 +248,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
     let reply = spec.store.holders(spec.kind, spec.name.clone(), 1);
-    let holders = keeper.measured(None, "inspect", GIVE_UP_LIMIT, reply).await;
+    let holders = keeper.measured("inspect", GIVE_UP_LIMIT, reply).await;
     let holder = holders.and_then(|holders| holders.ok()?.pop());
     Ok(AcquireOutcome::Busy(holder))
 }

@@ -45,7 +45,13 @@ pub(crate) async fn acquire_all(
         Ok(AcquiredAll::Granted(fences)) => {
             let mut held = true;
             for (cancel_guard, fence) in cancel_guards.iter().zip(fences) {
-                held &= keeper.hold(cancel_guard.claim(), sent, fence, request.record_now());
+                held &= keeper.hold(
+                    cancel_guard.claim(),
+                    sent,
+                    fence,
+                    request.record_now(),
+                    None,
+                );
             }
             match held {
                 true => {

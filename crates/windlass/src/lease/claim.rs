@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Clock, Drift, Fence, Moment, Owner};
 use crate::telemetry::{Hold, Loss, log_loss};
+use windlass_core::error::Error;
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 
@@ -94,6 +95,8 @@ pub(crate) struct LeaseState {
     pub(crate) check_again: bool,
     /// A wake-up overtook the reply that carries the ticket.
     pub(crate) woken_early: bool,
+    /// Why the last renewal failed, unless one succeeded since. Shared by the claims of a batch.
+    pub(crate) renewal_error: Option<Arc<Error>>,
     /// A caller has the lease, so that losing it is worth a record.
     leased: bool,
     /// Why the claim was lost.
@@ -135,6 +138,7 @@ impl Claim {
                 in_flight: false,
                 check_again: false,
                 woken_early: false,
+                renewal_error: None,
                 leased: false,
                 loss: None,
                 hold: None,
@@ -217,6 +221,7 @@ impl Claim {
             return self.mark_lost(state, self.expiry(state));
         }
         state.confirmed = state.confirmed.max(sent);
+        state.renewal_error = None;
         if state.phase != ClaimPhase::Held {
             state.phase = ClaimPhase::Held;
             state.granted = now;
@@ -278,7 +283,8 @@ impl Claim {
     }
 
     /// A renewal of a lease failed, and is retried.
-    pub(crate) fn renewal_failed(&self, state: &LeaseState) {
+    pub(crate) fn renewal_failed(&self, state: &mut LeaseState, error: Arc<Error>) {
+        state.renewal_error = Some(error);
         if let Some(hold) = &state.hold {
             hold.renewal_failed();
         }

@@ -1,8 +1,4 @@
-//! [`Lease`]: what every guard, permit and leadership can do; [`CancelGuard`]: what releases it.
-//!
-//! **Cancellation.** The [`CancelGuard`] of a claim exists from before the first request until the lease ends. Dropping
-//! it at any point, in any state, starts a release in the background with a deadline of its own. The store releases by
-//! owner, so it does not matter whether the claim was granted, queued, or not received yet.
+//! [`Lease`]: what every guard, permit and leadership can do. How it is released: `release.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,57 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Claim, Fence, Keeper, Owner};
+use super::{CancelGuard, Claim, Fence, Keeper, Owner};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Released, Renewed};
-
-/// Releases its claim in the background when dropped, unless defused.
-#[derive(Debug)]
-pub(crate) struct CancelGuard {
-    keeper: Arc<Keeper>,
-    claim: Arc<Claim>,
-    armed: bool,
-}
-
-impl CancelGuard {
-    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> CancelGuard {
-        CancelGuard {
-            keeper,
-            claim,
-            armed: true,
-        }
-    }
-
-    /// Nothing is left to release.
-    pub(crate) fn defuse(&mut self) {
-        self.armed = false;
-    }
-
-    /// The store replied that nothing was granted. The guard stays armed if an earlier request got no reply:
-    /// that one may still be granted.
-    pub(crate) fn defuse_unless_unanswered(&mut self) {
-        if !self.claim.was_unanswered() {
-            self.defuse();
-            self.keeper.forget(&self.claim);
-        }
-    }
-
-    pub(crate) fn claim(&self) -> &Arc<Claim> {
-        &self.claim
-    }
-
-    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
-        &self.keeper
-    }
-}
-
-impl Drop for CancelGuard {
-    fn drop(&mut self) {
-        if self.armed {
-            self.keeper.release_in_background(&self.claim);
-        }
-    }
-}
+use windlass_core::store::Renewed;
 
 /// A held claim that is renewed in the background: the common part of every guard, permit and leadership.
 ///
@@ -68,7 +16,7 @@ impl Drop for CancelGuard {
 /// claim.
 #[must_use = "dropping it releases"]
 pub struct Lease {
-    cancel_guard: CancelGuard,
+    pub(super) cancel_guard: CancelGuard,
     fence: Fence,
 }
 
@@ -150,6 +98,12 @@ impl Lease {
         !self.remaining().is_zero()
     }
 
+    /// Why the last background renewal failed. `None` if it succeeded, or there was none yet. Failed renewals are
+    /// retried until the lease expires.
+    pub fn renewal_error(&self) -> Option<Arc<Error>> {
+        self.claim().state().renewal_error.clone()
+    }
+
     /// Resolves when the lease is lost, before the store can grant it to another client.
     ///
     /// # Cancel safety
@@ -222,18 +176,6 @@ impl Lease {
 
     fn not_held(&self) -> Error {
         Error::new(ErrorKind::Lost, "renew", "it is not held any more").with_name(self.name())
-    }
-
-    /// See [`LockGuard::release`](crate::LockGuard::release).
-    pub(crate) async fn release(mut self) -> Result<Released> {
-        let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
-        let since = keeper.forget(&claim);
-        let may_still_arrive = claim.may_still_arrive();
-        let released = keeper.release(&claim, since).await?;
-        if !may_still_arrive {
-            self.cancel_guard.defuse();
-        }
-        Ok(released)
     }
 
     /// Stops renewing without releasing: the claim stays in the store for the rest of its TTL. Returns how long that

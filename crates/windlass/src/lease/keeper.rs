@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::claim::{EndedLease, LeaseState};
+use super::claim::LeaseState;
 use super::release::ReleaseQueue;
 use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
@@ -133,19 +133,51 @@ impl Keeper {
         name: &str,
         reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.call_since(None, operation, name, reply).await
+        self.call_since(None, operation, name, reply).await.0
     }
 
-    /// As [`call`](Keeper::call), measured from when the caller read the clock last.
+    /// As [`call`](Keeper::call), measured from when the caller read the clock last. Also returns when the reply came,
+    /// if that was read from the clock.
     pub(crate) async fn call_since<T>(
         &self,
         since: Option<Moment>,
         operation: &'static str,
         name: &str,
         reply: impl Future<Output = Result<T>>,
+    ) -> (Result<T>, Option<Moment>) {
+        let call = self.telemetry().store_call(operation, &self.clock, since);
+        let reply = self.clock.within(self.call_timeout, reply).await;
+        let received = call.ended(reply.as_ref());
+        (self.replied(operation, name, reply), received)
+    }
+
+    /// As [`call`](Keeper::call), for several requests at once: recorded as failed if each of them failed.
+    pub(crate) async fn call_all<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        reply: impl Future<Output = Result<Vec<Result<T>>>>,
+    ) -> Result<Vec<Result<T>>> {
+        let call = self.telemetry().store_call(operation, &self.clock, None);
+        let reply = self.clock.within(self.call_timeout, reply).await;
+        call.ended_all(reply.as_ref());
+        self.replied(operation, name, reply)
+    }
+
+    /// The reply, with what the caller needs to know if it is an error; `None` came too late.
+    fn replied<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        reply: Option<Result<T>>,
     ) -> Result<T> {
-        let limit = self.call_timeout;
-        match self.measured(since, operation, limit, reply).await {
+        let outcome = match &reply {
+            Some(Ok(_)) => "answered",
+            Some(Err(_)) => "failed",
+            None => "timed out",
+        };
+        tracing::trace!(operation, name, outcome, "store call");
+        match reply {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
             None => Err(Error::new(
@@ -163,17 +195,13 @@ impl Keeper {
     /// Awaits a store's reply for `limit` at most, and records how long it took.
     pub(super) async fn measured<T>(
         &self,
-        since: Option<Moment>,
         operation: &'static str,
         limit: Duration,
         reply: impl Future<Output = Result<T>>,
     ) -> Option<Result<T>> {
-        let call = self.telemetry().store_call(operation, &self.clock, since);
+        let call = self.telemetry().store_call(operation, &self.clock, None);
         let reply = self.clock.within(limit, reply).await;
-        match &reply {
-            Some(reply) => call.answered(reply),
-            None => call.timed_out(),
-        }
+        call.ended(reply.as_ref());
         reply
     }
 
@@ -185,20 +213,22 @@ impl Keeper {
     }
 
     /// The store granted the claim to a request sent at `sent`: starts renewing it, early if the store does not
-    /// show it completely yet. False if the reply came after the validity ended.
+    /// show it completely yet. False if the reply came after the validity ended. `received` is when it came, if the
+    /// caller has read the clock.
     pub(crate) fn hold(
         &self,
         claim: &Arc<Claim>,
         sent: Moment,
         fence: Fence,
         recorded: bool,
+        received: Option<Moment>,
     ) -> bool {
         let mut table = self.table();
         table.claims.insert(claim.wake.claim, Arc::clone(claim));
         let mut state = claim.state();
         state.fence = Some(fence);
         state.recorded = recorded;
-        let now = self.clock.now();
+        let now = received.unwrap_or_else(|| self.clock.now());
         claim.mark_held(&mut state, sent, now);
         let mut next = next_renewal(claim, &state);
         if !recorded && claim.spec.renews {
@@ -226,22 +256,6 @@ impl Keeper {
             false => next_heartbeat(claim, &state, now, recheck_after),
         };
         self.schedule(&mut table, claim, &mut state, next);
-    }
-
-    /// Stops renewing a claim that is being released. Returns when that was, if it was read from the clock.
-    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> Option<Moment> {
-        let ended = {
-            let mut table = self.table();
-            table.claims.remove(&claim.wake.claim);
-            let mut state = claim.state();
-            if let Some(at) = state.next_check.take() {
-                table.schedule.remove(&(at, claim.wake.claim));
-            }
-            claim.mark_ended(&mut state, &self.clock)
-        };
-        let at = ended.as_ref().map(EndedLease::at);
-        claim.record(ended);
-        at
     }
 
     /// Sets when the loop checks the claim next, unless it was forgotten.

@@ -7,9 +7,9 @@
 //! | [`claim`] | the state machine of one claim: requested, queued, held, lost |
 //! | [`keeper`] | one per coordinator: knows every claim and when to renew it |
 //! | [`renewal_loop`] | renews what is due, applies the replies, receives wake-ups |
-//! | [`release`] | releasing: once, or in the background until the store confirms |
+//! | [`release`] | releasing: once, or in the background until the store confirms; also if the caller is cancelled |
 //! | [`replica_ack`] | a grant that counts only when replicas have it |
-//! | [`guard`](mod@guard) | [`Lease`]: what every guard can do; its release if the caller is cancelled |
+//! | [`guard`](mod@guard) | [`Lease`]: what every guard can do |
 //! | [`request`], [`retry`] | the caller's options |
 
 mod acquire;
@@ -26,9 +26,10 @@ mod retry;
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
 pub(crate) use acquire_all::{AllOutcome, acquire_all};
 pub(crate) use claim::{Claim, ClaimPhase, ClaimSpec};
-pub(crate) use guard::{CancelGuard, guard};
+pub(crate) use guard::guard;
 pub use guard::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;
+pub(crate) use release::CancelGuard;
 pub(crate) use replica_ack::await_replicas;
 pub(crate) use request::{RequestOptions, note_option, request_options};
 pub use retry::RetryPolicy;

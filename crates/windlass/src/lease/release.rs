@@ -1,10 +1,15 @@
 //! Releasing claims: once and awaited, or in the background until the store confirms.
 //!
+//! **Cancellation.** The [`CancelGuard`] of a claim exists from before the first request until the lease ends. Dropping
+//! it at any point, in any state, starts a release in the background with a deadline of its own. The store releases by
+//! owner, so it does not matter whether the claim was granted, queued, or not received yet.
+//!
 //! A background release starts in one of three ways. Memory decides at once, and there is nothing to wait for: a task for
 //! each dropped guard would fill the memory of a program that drops many without awaiting anything. etcd and ZooKeeper
 //! start without being awaited; there it has begun when this returns. On the other stores it begins when its task
 //! runs, so a request that the program makes next may come first. That is safe: under an owner that the caller chose, only this
-//! very claim is released. A program that ends before the release leaves the claim to its TTL.
+//! very claim is released. A program that ends before the release leaves the claim to its TTL, unless it waits for
+//! [`Coordinator::finish_releases`](crate::Coordinator::finish_releases).
 //!
 //! A store that is slow or gone must not fill the memory with releases: a few thousand run at a time, and the others
 //! wait their turn as what they are, a claim and a time. What exceeds that is left to its TTL.
@@ -13,7 +18,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Claim, Keeper, Moment};
+use tokio::sync::Notify;
+
+use super::claim::EndedLease;
+use super::{Claim, Keeper, Lease, Moment};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Pending, Released};
 
@@ -24,79 +32,90 @@ const MAX_WAITING: usize = 50_000;
 /// Releases that are repeated later.
 const MAX_DELAYED: usize = 10_000;
 
-/// The background releases of a keeper.
-#[derive(Default)]
-pub(super) struct ReleaseQueue {
-    entries: Mutex<QueuedReleases>,
-}
-
-#[derive(Default)]
-struct QueuedReleases {
-    running: usize,
-    waiting: VecDeque<QueuedRelease>,
-    /// In the order in which they are due.
-    delayed: VecDeque<(Moment, QueuedRelease)>,
-    /// A task waits for the first of `delayed`.
-    has_timer: bool,
-}
-
-/// A claim to release, until a deadline.
-struct QueuedRelease {
+/// Releases its claim in the background when dropped, unless defused.
+#[derive(Debug)]
+pub(crate) struct CancelGuard {
+    keeper: Arc<Keeper>,
     claim: Arc<Claim>,
-    deadline: Moment,
-    /// The request that is being undone may still be on its way.
-    may_still_arrive: bool,
+    armed: bool,
 }
 
-impl ReleaseQueue {
-    fn entries(&self) -> MutexGuard<'_, QueuedReleases> {
-        // No code that holds this lock can panic.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the release may run now. If not, it waits, and is returned to a task that ends.
-    fn admit(&self, release: QueuedRelease) -> Option<QueuedRelease> {
-        let mut entries = self.entries();
-        if entries.running < MAX_RUNNING {
-            entries.running += 1;
-            return Some(release);
-        }
-        if entries.waiting.len() < MAX_WAITING {
-            entries.waiting.push_back(release);
-        } else {
-            let name = &release.claim.spec.name;
-            tracing::warn!(%name, "too many releases are pending; the claim will expire");
-        }
-        None
-    }
-
-    /// A delayed release that is due.
-    fn take_due(&self, now: Moment) -> Option<QueuedRelease> {
-        let mut entries = self.entries();
-        let (due, _) = entries.delayed.front()?;
-        match *due <= now {
-            true => entries.delayed.pop_front().map(|(_, release)| release),
-            false => None,
+impl CancelGuard {
+    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> CancelGuard {
+        CancelGuard {
+            keeper,
+            claim,
+            armed: true,
         }
     }
 
-    /// The next release for a task whose last one has ended. Without one, the task ends.
-    fn next(&self) -> Option<QueuedRelease> {
-        let mut entries = self.entries();
-        let next = entries.waiting.pop_front();
-        if next.is_none() {
-            entries.running -= 1;
+    /// Nothing is left to release.
+    pub(crate) fn defuse(&mut self) {
+        self.armed = false;
+    }
+
+    /// The store replied that nothing was granted. The guard stays armed if an earlier request got no reply:
+    /// that one may still be granted.
+    pub(crate) fn defuse_unless_unanswered(&mut self) {
+        if !self.claim.was_unanswered() {
+            self.defuse();
+            self.keeper.forget(&self.claim);
         }
-        next
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        if self.armed {
+            self.keeper.release_in_background(&self.claim);
+        }
+    }
+}
+
+impl Lease {
+    /// See [`LockGuard::release`](crate::LockGuard::release).
+    pub(crate) async fn release(mut self) -> Result<Released> {
+        let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
+        let since = keeper.forget(&claim);
+        let may_still_arrive = claim.may_still_arrive();
+        let released = keeper.release(&claim, since).await?;
+        if !may_still_arrive {
+            self.cancel_guard.defuse();
+        }
+        Ok(released)
     }
 }
 
 impl Keeper {
+    /// Stops renewing a claim that is being released. Returns when that was, if it was read from the clock.
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> Option<Moment> {
+        let ended = {
+            let mut table = self.table();
+            table.claims.remove(&claim.wake.claim);
+            let mut state = claim.state();
+            if let Some(at) = state.next_check.take() {
+                table.schedule.remove(&(at, claim.wake.claim));
+            }
+            claim.mark_ended(&mut state, &self.clock)
+        };
+        let at = ended.as_ref().map(EndedLease::at);
+        claim.record(ended);
+        at
+    }
+
     /// Releases a claim once, measured from `since`.
     pub(crate) async fn release(&self, claim: &Claim, since: Option<Moment>) -> Result<Released> {
         let reply = send_release(claim);
         let name = claim.spec.name.as_str();
-        self.call_since(since, "release", name, reply).await
+        self.call_since(since, "release", name, reply).await.0
     }
 
     /// Releases a claim in the background, in whatever state it is, until the store confirms or the claim must
@@ -113,6 +132,20 @@ impl Keeper {
             deadline: self.clock.now() + claim.spec.ttl + self.call_timeout,
             may_still_arrive,
         });
+    }
+
+    /// Waits until no background release runs.
+    pub(crate) async fn finish_releases(&self) {
+        let mut ended = std::pin::pin!(self.releases.ended.notified());
+        loop {
+            // Before the check, so that an end between the two is noticed.
+            ended.as_mut().enable();
+            if self.releases.entries().running == 0 {
+                return;
+            }
+            ended.as_mut().await;
+            ended.set(self.releases.ended.notified());
+        }
     }
 
     fn start_release(self: &Arc<Keeper>, release: QueuedRelease) {
@@ -206,6 +239,78 @@ impl Keeper {
                 self.start_release(release);
             }
         }
+    }
+}
+
+/// The background releases of a keeper.
+#[derive(Default)]
+pub(super) struct ReleaseQueue {
+    entries: Mutex<QueuedReleases>,
+    /// The last running one has ended.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct QueuedReleases {
+    running: usize,
+    waiting: VecDeque<QueuedRelease>,
+    /// In the order in which they are due.
+    delayed: VecDeque<(Moment, QueuedRelease)>,
+    /// A task waits for the first of `delayed`.
+    has_timer: bool,
+}
+
+/// A claim to release, until a deadline.
+struct QueuedRelease {
+    claim: Arc<Claim>,
+    deadline: Moment,
+    /// The request that is being undone may still be on its way.
+    may_still_arrive: bool,
+}
+
+impl ReleaseQueue {
+    fn entries(&self) -> MutexGuard<'_, QueuedReleases> {
+        // No code that holds this lock can panic.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the release may run now. If not, it waits, and is returned to a task that ends.
+    fn admit(&self, release: QueuedRelease) -> Option<QueuedRelease> {
+        let mut entries = self.entries();
+        if entries.running < MAX_RUNNING {
+            entries.running += 1;
+            return Some(release);
+        }
+        if entries.waiting.len() < MAX_WAITING {
+            entries.waiting.push_back(release);
+        } else {
+            let name = &release.claim.spec.name;
+            tracing::warn!(%name, "too many releases are pending; the claim will expire");
+        }
+        None
+    }
+
+    /// A delayed release that is due.
+    fn take_due(&self, now: Moment) -> Option<QueuedRelease> {
+        let mut entries = self.entries();
+        let (due, _) = entries.delayed.front()?;
+        match *due <= now {
+            true => entries.delayed.pop_front().map(|(_, release)| release),
+            false => None,
+        }
+    }
+
+    /// The next release for a task whose last one has ended. Without one, the task ends.
+    fn next(&self) -> Option<QueuedRelease> {
+        let mut entries = self.entries();
+        let next = entries.waiting.pop_front();
+        if next.is_none() {
+            entries.running -= 1;
+            if entries.running == 0 {
+                self.ended.notify_waiters();
+            }
+        }
+        next
     }
 }
 

@@ -24,6 +24,14 @@ const BATCH: usize = 1024;
 /// The shortest time limit of a renewal.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 
+/// The reply to a renewal. The claims of a batch share an error.
+type Reply = Result<Renewed, Arc<Error>>;
+
+fn no_answer() -> Arc<Error> {
+    let message = "no answer in time";
+    Arc::new(Error::new(ErrorKind::OutcomeUnknown, "renew", message))
+}
+
 pub(super) async fn run(keeper: Weak<Keeper>, clock: Clock, rescheduled: Arc<Notify>) {
     loop {
         let until = {
@@ -108,32 +116,22 @@ impl Keeper {
                     .telemetry()
                     .store_call("renew", &keeper.clock, Some(sent));
                 let replies = keeper.clock.within(limit, store.renew(renewals)).await;
-                match &replies {
-                    Some(Ok(replies)) if replies.iter().all(Result::is_err) => call.failed(),
-                    Some(reply) => call.answered(reply),
-                    None => call.timed_out(),
+                call.ended_all(replies.as_ref());
+                let (replies, failed) = match replies {
+                    Some(Ok(replies)) => (replies, None),
+                    Some(Err(e)) => (Vec::new(), Some(e)),
+                    None => (Vec::new(), store.reply_is_overdue()),
+                };
+                if let Some(e) = &failed {
+                    tracing::debug!(error = %e, "renewal failed");
                 }
-                let mut replies = match replies {
-                    Some(Ok(replies)) => replies,
-                    Some(Err(e)) => {
-                        tracing::debug!(error = %e, "renewal failed");
-                        Vec::new()
-                    }
-                    None => {
-                        store.reply_is_overdue();
-                        Vec::new()
-                    }
-                }
-                .into_iter();
+                let (mut replies, failed) = (replies.into_iter(), failed.map(Arc::new));
                 for claim in claims {
                     claim.state().in_flight = false;
-                    let reply = replies.next().unwrap_or_else(|| {
-                        Err(Error::new(
-                            ErrorKind::OutcomeUnknown,
-                            "renew",
-                            "no answer in time",
-                        ))
-                    });
+                    let reply = match replies.next() {
+                        Some(reply) => reply.map_err(Arc::new),
+                        None => Err(failed.clone().unwrap_or_else(no_answer)),
+                    };
                     keeper.apply(&claim, sent, reply);
                 }
             });
@@ -151,7 +149,7 @@ impl Keeper {
     }
 
     /// Applies the store's reply to a renewal that was sent at `sent`.
-    fn apply(&self, claim: &Arc<Claim>, sent: Moment, reply: Result<Renewed>) {
+    fn apply(&self, claim: &Arc<Claim>, sent: Moment, reply: Reply) {
         let ended = {
             let mut table = self.table();
             let mut state = claim.state();
@@ -169,7 +167,7 @@ impl Keeper {
         claim: &Claim,
         state: &mut LeaseState,
         sent: Moment,
-        reply: Result<Renewed>,
+        reply: Reply,
     ) {
         let next = match reply {
             Ok(Renewed::Held { fence }) => {
@@ -192,9 +190,9 @@ impl Keeper {
                 claim.mark_lost(state, Loss::Gone);
                 return;
             }
-            Err(_) => match state.phase {
+            Err(error) => match state.phase {
                 ClaimPhase::Held => {
-                    claim.renewal_failed(state);
+                    claim.renewal_failed(state, error);
                     (now + retry_pause(claim.spec.ttl)).min(claim.held_until())
                 }
                 ClaimPhase::Queued if now > state.confirmed + claim.spec.ttl => {

@@ -21,7 +21,7 @@ pub(crate) async fn await_replicas(lease: Lease, required: Option<Replicas>) -> 
     let reply = spec.store.acknowledged(spec.kind, name, owner, required);
     let keeper = lease.keeper();
     let limit = required.timeout + keeper.call_timeout();
-    let error = match keeper.measured(None, "acknowledge", limit, reply).await {
+    let error = match keeper.measured("acknowledge", limit, reply).await {
         Some(Ok(found)) if found.is_enough(&required) => return Ok(lease),
         Some(Ok(found)) if !found.is_held => Error::new(
             ErrorKind::OutcomeUnknown,

@@ -23,9 +23,10 @@ pub(crate) struct RequestOptions {
 }
 
 impl RequestOptions {
-    pub(crate) fn new() -> RequestOptions {
+    /// The defaults, with the store's default TTL.
+    pub(crate) fn new(ttl: Duration) -> RequestOptions {
         RequestOptions {
-            ttl: Lease::DEFAULT_TTL,
+            ttl,
             wait: None,
             owner: None,
             retry: RetryPolicy::default(),

@@ -130,6 +130,19 @@ impl Limiter {
         self
     }
 
+    /// Counts the decisions of this limiter in the metrics as `shadow_allowed` and `shadow_denied`: for a limit that is
+    /// tried out beside those that are enforced. What it decides is the same.
+    pub fn shadow(mut self) -> Limiter {
+        self.metrics = self.metrics.shadow();
+        self
+    }
+
+    /// Returns an error if no check can succeed, because a quota or the name is invalid.
+    pub fn validate(&self) -> Result<()> {
+        self.rules()?;
+        self.name_of("use the limiter", "").map(drop)
+    }
+
     /// Takes one unit for `key`, if it is available.
     ///
     /// # Cancel safety
@@ -292,8 +305,16 @@ impl Limiter {
         self.caller.decide(operation, request).await
     }
 
-    fn decision(&self, reply: &StoreReply, units: u64) -> Result<Decision> {
-        Ok(reply.decision(self.rules()?, units))
+    /// The decision on a call for `units`.
+    pub(super) fn decision(&self, reply: &StoreReply, units: u64) -> Result<Decision> {
+        let rules = self.rules()?;
+        Ok(match reply {
+            StoreReply::Decided(outcome, basis) => Decision::of(rules, outcome, units, *basis),
+            StoreReply::Assumed {
+                allowed,
+                retry_after,
+            } => Decision::assumed(rules, *allowed, *retry_after),
+        })
     }
 
     pub(super) fn rules(&self) -> Result<&Arc<[Rule]>> {

@@ -7,11 +7,13 @@
 //! | [`store_call`] | calling the store, and what happens when it cannot be reached |
 //! | [`breaker`] | the circuit breaker that keeps calls from a dead store |
 //! | [`acquire`](mod@acquire), [`reservation`] | waiting for units; taking units in advance |
+//! | [`charge`] | taking units for work that is done |
 //! | [`leased`] | [`LeasedLimiter`]: decisions from prefetched tokens |
 //! | [`survey`] | listing the limiters in use |
 
 mod acquire;
 mod breaker;
+mod charge;
 mod leased;
 mod limiter;
 mod quota;

@@ -85,7 +85,7 @@ pub(super) async fn reserve(
     reserved
 }
 
-async fn reserve_unrecorded(
+pub(super) async fn reserve_unrecorded(
     limiter: &Limiter,
     operation: &'static str,
     key: &str,
@@ -104,7 +104,7 @@ async fn reserve_unrecorded(
     let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
     let op = LimitOp::Reserve(units, max_wait.min(MAX_PERIOD_MICROS));
     let reply = limiter.decide_named(operation, name.clone(), op).await?;
-    let decision = reply.decision(rules, units);
+    let decision = limiter.decision(&reply, units)?;
     if !decision.is_allowed() {
         return Ok(Reserve::Denied(decision));
     }

@@ -11,11 +11,11 @@ use super::breaker::{Breaker, BreakerDecision};
 use super::limiter::Limiter;
 use crate::coordinator::Coordinator;
 use crate::lease::Clock;
-use windlass_core::decision::{Basis, Decision};
+use windlass_core::decision::Basis;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::memory::MemoryStore;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, Rule};
+use windlass_core::rules::limit::LimitOp;
 use windlass_core::store::limit::{LimitOutcome, LimitRequest, LimitStore};
 
 /// What a limiter decides when the store cannot be reached.
@@ -82,18 +82,6 @@ pub(super) enum StoreReply {
         allowed: bool,
         retry_after: Duration,
     },
-}
-
-impl StoreReply {
-    pub(super) fn decision(&self, rules: &[Rule], cost: u64) -> Decision {
-        match self {
-            StoreReply::Decided(outcome, basis) => Decision::of(rules, outcome, cost, *basis),
-            StoreReply::Assumed {
-                allowed,
-                retry_after,
-            } => Decision::assumed(rules, *allowed, *retry_after),
-        }
-    }
 }
 
 /// Whether the store failed, and not the request.
@@ -182,7 +170,9 @@ impl StoreCaller {
         }
         let name = first.name.clone();
         let replies = self.store().decide_all(requests.clone());
-        match self.within_timeout(operation, name.as_str(), replies).await {
+        let keeper = self.coordinator.keeper();
+        let call = keeper.call_all(operation, name.as_str(), replies);
+        match self.within_timeout(operation, name.as_str(), call).await {
             Ok(replies) => {
                 let describe = |e: Error, request: &LimitRequest| {
                     let e = e.with_name(request.name.as_str());
@@ -206,7 +196,9 @@ impl StoreCaller {
     /// Deletes the state of a key.
     pub(super) async fn reset(&self, name: Name) -> Result<bool> {
         let reply = self.store().reset(name.clone());
-        self.within_timeout("reset", name.as_str(), reply).await
+        let keeper = self.coordinator.keeper();
+        let call = keeper.call("reset", name.as_str(), reply);
+        self.within_timeout("reset", name.as_str(), call).await
     }
 
     /// For how long the store is skipped, if the breaker is open.
@@ -311,17 +303,18 @@ impl StoreCaller {
     async fn call(&self, operation: &'static str, request: LimitRequest) -> Result<LimitOutcome> {
         let name = request.name.clone();
         let reply = self.store().decide(request);
-        self.within_timeout(operation, name.as_str(), reply).await
+        let keeper = self.coordinator.keeper();
+        let call = keeper.call(operation, name.as_str(), reply);
+        self.within_timeout(operation, name.as_str(), call).await
     }
 
-    /// Awaits a reply, at most for the limiter's own timeout.
+    /// Awaits a call, at most for the limiter's own timeout.
     async fn within_timeout<T>(
         &self,
         operation: &'static str,
         name: &str,
-        reply: impl Future<Output = Result<T>>,
+        call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let call = self.coordinator.keeper().call(operation, name, reply);
         let default = self.fallback.map(|_| Limiter::DEFAULT_TIMEOUT);
         let result = match self.call_timeout.or(default) {
             None => call.await,

@@ -1,7 +1,9 @@
-//! The metrics, recorded through the facade `metrics`. `docs/monitor-windlass.md` explains each.
+//! The metrics, recorded through the facade `metrics`. `docs/metrics.md` explains each.
 //!
 //! Handles are registered once and kept: recording a decision of a leased limiter is one addition to a counter, with no
 //! look-up and no allocation.
+
+mod labels;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use ::metrics::{Counter, Gauge, Histogram, Label, SharedString, Unit};
 use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
+use self::labels::{OTHER, bounded};
 use super::{Loss, Outcome};
 use crate::lease::{Clock, Moment};
 use windlass_core::decision::{Basis, Decision};
@@ -26,8 +29,6 @@ pub const SECONDS_BUCKETS: [f64; 19] = [
 
 /// The most limiters of a coordinator that have a label of their own.
 const MAX_LIMITERS: usize = 100;
-/// The label of everything beyond a bound.
-const OTHER: &str = "other";
 /// Operations that are looked up without a lock.
 const FREQUENT: [&str; 4] = ["acquire", "release", "renew", "check"];
 const CALL_OUTCOMES: [&str; 4] = ["ok", "error", "timeout", "cancelled"];
@@ -37,6 +38,11 @@ const BASES: [(Basis, &str); 4] = [
     (Basis::Local, "local"),
     (Basis::Assumed, "assumed"),
 ];
+
+/// Denied, then allowed.
+const DECISIONS: [&str; 2] = ["denied", "allowed"];
+/// The same for a limiter whose decisions are not enforced.
+const SHADOW_DECISIONS: [&str; 2] = ["shadow_denied", "shadow_allowed"];
 
 /// What the caller configured.
 #[derive(Clone, Debug, Default)]
@@ -136,7 +142,6 @@ impl Metrics {
             operation,
             clock,
             started: since.unwrap_or_else(|| clock.now()),
-            outcome: "cancelled",
         }))
     }
 
@@ -149,7 +154,7 @@ impl Metrics {
             return LimiterMetrics(None);
         };
         bounded(&handles.limiters, name, MAX_LIMITERS, |label| {
-            LimiterMetrics(Some(Arc::new(LimiterHandles::register(label))))
+            LimiterMetrics(Some(Arc::new(LimiterHandles::register(label, DECISIONS))))
         })
     }
 }
@@ -168,29 +173,6 @@ impl Handles {
         };
         Arc::clone(by_kind[kind as usize].get_or_init(register))
     }
-}
-
-/// The entry of `label`; that of [`OTHER`] if `max` others exist.
-fn bounded<T: Clone>(
-    map: &RwLock<HashMap<Box<str>, T>>,
-    label: &str,
-    max: usize,
-    new: impl FnOnce(&str) -> T,
-) -> T {
-    {
-        let known = map.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = known.get(label) {
-            return entry.clone();
-        }
-    }
-    let mut known = map.write().unwrap_or_else(PoisonError::into_inner);
-    let others = usize::from(known.contains_key(OTHER));
-    let label = match known.contains_key(label) || known.len() - others < max {
-        true => label,
-        false => OTHER,
-    };
-    let entry = known.entry(label.into()).or_insert_with(|| new(label));
-    entry.clone()
 }
 
 impl ClaimHandles {
@@ -343,21 +325,22 @@ struct OpenCall<'a> {
     operation: &'static str,
     clock: &'a Clock,
     started: Moment,
-    outcome: &'static str,
 }
 
 impl CallMetrics<'_> {
-    pub(super) fn outcome(&mut self, outcome: &'static str) {
-        if let Some(call) = &mut self.0 {
-            call.outcome = outcome;
-        }
+    /// Records the call, unless it is recorded already. Returns when it ended, if that was read from the clock.
+    pub(super) fn ended(&mut self, outcome: &'static str) -> Option<Moment> {
+        let call = self.0.take()?;
+        let now = call.clock.now();
+        call.calls
+            .record(call.operation, outcome, now.since(call.started));
+        Some(now)
     }
 }
 
-impl Drop for OpenCall<'_> {
+impl Drop for CallMetrics<'_> {
     fn drop(&mut self) {
-        let duration = self.clock.now().since(self.started);
-        self.calls.record(self.operation, self.outcome, duration);
+        self.ended("cancelled");
     }
 }
 
@@ -366,6 +349,8 @@ impl Drop for OpenCall<'_> {
 pub(crate) struct LimiterMetrics(Option<Arc<LimiterHandles>>);
 
 struct LimiterHandles {
+    /// Its label.
+    limiter: Box<str>,
     /// By basis; denied, then allowed.
     decisions: [[Counter; 2]; BASES.len()],
     errors: Counter,
@@ -378,7 +363,7 @@ impl fmt::Debug for LimiterHandles {
 }
 
 impl LimiterHandles {
-    fn register(limiter: &str) -> LimiterHandles {
+    fn register(limiter: &str, words: [&'static str; 2]) -> LimiterHandles {
         let counter = |decision: &'static str, basis: &'static str| {
             counter!(
                 "windlass_limit_decisions_total",
@@ -388,13 +373,22 @@ impl LimiterHandles {
             )
         };
         LimiterHandles {
-            decisions: BASES.map(|(_, basis)| ["denied", "allowed"].map(|d| counter(d, basis))),
+            limiter: limiter.into(),
+            decisions: BASES.map(|(_, basis)| words.map(|word| counter(word, basis))),
             errors: counter("error", "none"),
         }
     }
 }
 
 impl LimiterMetrics {
+    /// The same for a limiter whose decisions are not enforced.
+    pub(crate) fn shadow(&self) -> LimiterMetrics {
+        let register = |handles: &Arc<LimiterHandles>| {
+            Arc::new(LimiterHandles::register(&handles.limiter, SHADOW_DECISIONS))
+        };
+        LimiterMetrics(self.0.as_ref().map(register))
+    }
+
     #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
         if let Some(handles) = &self.0 {
@@ -484,16 +478,5 @@ mod tests {
         for (i, loss) in Loss::ALL.into_iter().enumerate() {
             assert_eq!(loss as usize, i);
         }
-    }
-
-    #[test]
-    fn labels_beyond_the_bound_share_one() {
-        let map = RwLock::default();
-        let label = |name: &str| bounded(&map, name, 2, str::to_owned);
-        assert_eq!(
-            ["a", "b", "c", "a", "d", "other"].map(label),
-            ["a", "b", "other", "a", "other", "other"]
-        );
-        assert_eq!(map.read().unwrap().len(), 3);
     }
 }

@@ -223,8 +223,11 @@ impl Acquisition {
     /// The caller gets this lease, whose hold begins.
     pub(crate) fn granted(mut self, telemetry: &Telemetry, lease: &Lease) {
         self.is_open = false;
-        self.span.record("fence", lease.fence().get());
-        self.span.record("outcome", Outcome::Granted.word());
+        tracing::record_all!(
+            self.span,
+            fence = lease.fence().get(),
+            outcome = Outcome::Granted.word()
+        );
         if self.claims.is_enabled() {
             let granted = lease.claim().state().granted;
             self.claims.acquired(Outcome::Granted);
@@ -348,21 +351,24 @@ pub(crate) fn log_loss(
 pub(crate) struct StoreCall<'a>(CallMetrics<'a>);
 
 impl StoreCall<'_> {
-    /// The store replied, with an error or without.
-    pub(crate) fn answered<T>(mut self, reply: &Result<T>) {
-        match reply {
-            Ok(_) => self.0.outcome("ok"),
-            Err(_) => self.failed(),
-        }
+    /// The store replied; `None` if it did not within the call timeout. Returns when that was, if it was read from the
+    /// clock.
+    pub(crate) fn ended<T>(self, reply: Option<&Result<T>>) -> Option<Moment> {
+        self.record(reply.map(Result::is_ok))
     }
 
-    pub(crate) fn failed(mut self) {
-        self.0.outcome("error");
+    /// The store replied to several requests. The call failed if each of them failed.
+    pub(crate) fn ended_all<T>(self, replies: Option<&Result<Vec<Result<T>>>>) {
+        let any_ok = |replies: &Vec<_>| replies.iter().any(Result::is_ok);
+        self.record(replies.map(|replies| replies.as_ref().is_ok_and(any_ok)));
     }
 
-    /// No reply within the call timeout.
-    pub(crate) fn timed_out(mut self) {
-        self.0.outcome("timeout");
+    fn record(mut self, is_ok: Option<bool>) -> Option<Moment> {
+        self.0.ended(match is_ok {
+            Some(true) => "ok",
+            Some(false) => "error",
+            None => "timeout",
+        })
     }
 }
 

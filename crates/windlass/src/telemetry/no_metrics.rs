@@ -92,10 +92,16 @@ impl ClaimMetrics {
 }
 
 impl CallMetrics<'_> {
-    pub(super) fn outcome(&mut self, _: &'static str) {}
+    pub(super) fn ended(&mut self, _: &'static str) -> Option<Moment> {
+        None
+    }
 }
 
 impl LimiterMetrics {
+    pub(crate) fn shadow(&self) -> LimiterMetrics {
+        LimiterMetrics
+    }
+
     #[inline(always)]
     pub(crate) fn decided(&self, _: &Decision) {}
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rusqlite::Connection;
 use windlass::connect;
 use windlass_testkit::TestProcess;
 use windlass_testkit::conformance::SOON;
@@ -44,6 +45,14 @@ async fn main() {
         return;
     };
     let url = std::env::var("WINDLASS_TEST_URL").unwrap();
+    // Keeps a transaction open, as another tool may do.
+    if role == "block" {
+        let database = Connection::open(url.strip_prefix("file:").unwrap()).unwrap();
+        database.busy_timeout(SOON).unwrap();
+        database.execute_batch("BEGIN IMMEDIATE").unwrap();
+        println!("blocks");
+        return std::future::pending().await;
+    }
     let w = match connect(&url).await {
         Ok(w) => w,
         Err(e) => {

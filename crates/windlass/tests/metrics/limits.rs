@@ -52,6 +52,27 @@ async fn each_decision_is_counted_once_by_limiter_and_basis() {
 }
 
 #[tokio::test]
+async fn batch_of_checks_that_all_fail_is_a_failed_call() {
+    let recorded = Recorded::start();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().join("limits.db").display());
+    let w = windlass::connect(&url).await.unwrap();
+    let calls = |values| recorded.sum("windlass_store_call_seconds_count", values);
+    let bucket = w.limiter("api", Quota::per_hour(5));
+    let window = w.limiter("api", Quota::per_hour(5).fixed_window());
+    let decisions = bucket.check_all(["x", "y"]).await;
+    assert!(decisions.iter().all(Result::is_ok), "{decisions:?}");
+    assert_eq!((calls("check ok"), calls("check error")), (1.0, 0.0));
+    // Another algorithm is an error for the keys that are in use.
+    let decisions = window.check_all(["x", "z"]).await;
+    assert!(decisions[0].is_err() && decisions[1].is_ok());
+    assert_eq!((calls("check ok"), calls("check error")), (2.0, 0.0));
+    let decisions = window.check_all(["x", "y"]).await;
+    assert!(decisions.iter().all(Result::is_err), "{decisions:?}");
+    assert_eq!((calls("check ok"), calls("check error")), (2.0, 1.0));
+}
+
+#[tokio::test]
 async fn limiters_beyond_the_bound_share_one_label() {
     let recorded = Recorded::start();
     let w = windlass::connect("memory:").await.unwrap();

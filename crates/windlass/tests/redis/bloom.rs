@@ -319,10 +319,10 @@ async fn demoted_server_reads_and_explains_rejected_writes() {
     }
 }
 
-/// The bits of a filter of several shards are counted in several calls: no call takes longer
-/// because the filter is larger.
+/// The bits of a filter of several shards are counted and merged in several calls: no call takes
+/// longer because the filter is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bits_of_a_large_filter_are_counted_in_several_calls() {
+async fn large_filter_is_counted_and_merged_in_several_calls() {
     let server = RedisServer::start().unwrap();
     let direct = connect(&server).await;
     let filter = direct.bloom("f").capacity(100_000_000);
@@ -340,10 +340,16 @@ async fn bits_of_a_large_filter_are_counted_in_several_calls() {
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let slow = Options::new().call_timeout(Duration::from_secs(2));
     let slow = slow.connect(&format!("redis://{}", proxy.addr())).await;
-    let slow = slow.unwrap().bloom("f").open().await.unwrap();
+    let slow = slow.unwrap();
+    let empty = direct.bloom("g").capacity(100_000_000);
+    let empty = empty.create().await.unwrap();
+    let into = slow.bloom("g").open().await.unwrap();
+    let slow = slow.bloom("f").open().await.unwrap();
     proxy.delay(Direction::ToClient, Duration::from_millis(400));
     server.command(&["CONFIG", "RESETSTAT"]).unwrap();
     let info = slow.info().await.unwrap();
     assert_eq!(info.estimate, expected.estimate);
     assert_eq!(calls(&server, "bitcount"), shards as u64);
+    into.union(&slow).await.unwrap();
+    assert_eq!(empty.contains_all(&items).await.unwrap(), [true; 1_000]);
 }

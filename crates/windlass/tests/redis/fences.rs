@@ -1,8 +1,7 @@
 //! Fences increase on one server, whatever it has lost.
 
-use windlass::{Coordinator, ErrorKind, Fence, Severity};
-use windlass_testkit::conformance::{SOON, wait_until_free};
-use windlass_testkit::{Flavor, RedisServer};
+use windlass::{Coordinator, ErrorKind, Fence};
+use windlass_testkit::{Flavor, RedisServer, exhausted_fences_are_refused};
 
 async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
@@ -118,32 +117,11 @@ async fn denied_raise_is_an_error_that_names_the_permission() {
 async fn fences_too_high_to_be_exact_are_refused() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
-    fence(&w).await;
-    let set = |counter: u64| {
+    let set = |_, counter: u64| {
         let words = ["SET", "windlass:fence", &counter.to_string()];
         server.command(&words).unwrap();
     };
-    set(Fence::MAX.get() - 1);
-    let held = w.lock("stock").acquire().await.unwrap();
-    assert_eq!(held.fence(), Fence::MAX);
-    for counter in [Fence::MAX.get(), 1 << 53, (1 << 53) + 1] {
-        set(counter);
-        let waiting = w.lock("stock").acquire_within(SOON).await.map(drop);
-        let semaphore = w.semaphore("jobs", 2).acquire().await.map(drop);
-        let all = w.locks(["a", "b"]).acquire().await.map(drop);
-        let one = w.lock("other").acquire().await.map(drop);
-        for refused in [waiting, semaphore, all, one] {
-            let e = refused.unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Store, "{e}");
-            assert!(e.to_string().contains("above the highest"), "{e}");
-        }
-        for name in ["a", "b", "other"] {
-            wait_until_free(&w, name).await;
-        }
-        let found = w.diagnose().await.unwrap();
-        let fences = found.iter().find(|finding| finding.topic == "last fence");
-        let fences = fences.unwrap();
-        assert_eq!(fences.severity, Severity::Problem, "{fences:?}");
-    }
-    assert!(held.release().await.unwrap().was_held());
+    let counters = [(1, Fence::MAX.get()), (1, 1 << 53), (1, (1 << 53) + 1)];
+    let semaphore = async || w.semaphore("jobs", 2).acquire().await.map(drop);
+    exhausted_fences_are_refused(&w, 1, set, &counters, semaphore).await;
 }

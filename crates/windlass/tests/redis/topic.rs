@@ -79,6 +79,27 @@ async fn restarted_server_is_subscribed_to_again() {
     receives_again(&near, &mut subscription).await;
 }
 
+/// A message that got no reply is published by a server that was frozen. The next one is not taken
+/// for the same message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn number_of_a_message_without_reply_is_not_used_again() {
+    let server = RedisServer::start().unwrap();
+    let options = Options::new().call_timeout(Duration::from_millis(300));
+    let publisher = options.connect(&server.url()).await.unwrap();
+    let subscriber = connect(&server).await;
+    let mut subscription = subscriber.topic::<u32>("t").subscribe().await.unwrap();
+    let topic = publisher.topic::<u32>("t");
+    topic.publish(&1).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Message(1));
+    server.pause().unwrap();
+    let error = topic.publish(&2).await.unwrap_err();
+    assert_eq!(error.kind(), windlass::ErrorKind::OutcomeUnknown);
+    server.resume().unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Message(2));
+    topic.publish(&3).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Message(3));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_subscription_leaves_nothing() {
     let server = RedisServer::start().unwrap();

@@ -1,8 +1,7 @@
 //! What `windlass doctor` reports about the nodes of a quorum.
 
-use windlass::{Coordinator, ErrorKind, Fence, Severity};
-use windlass_testkit::conformance::{SOON, wait_until_free};
-use windlass_testkit::{Flavor, RedisServer, RedlockNodes};
+use windlass::{Coordinator, Fence, Severity};
+use windlass_testkit::{Flavor, RedisServer, RedlockNodes, exhausted_fences_are_refused};
 
 async fn connect(nodes: &RedlockNodes, parameters: &str) -> Coordinator {
     windlass::connect(&nodes.url(parameters)).await.unwrap()
@@ -90,35 +89,13 @@ async fn diagnose_reports_each_node() {
 async fn fences_too_high_to_be_exact_are_refused() {
     let nodes = RedlockNodes::durable(3, Flavor::Redis).unwrap();
     let w = connect(&nodes, "").await;
-    drop(w.lock("stock").acquire().await.unwrap());
-    wait_until_free(&w, "stock").await;
     let set = |count: usize, counter: u64| {
         for node in nodes.iter().take(count) {
             let words = ["SET", "windlass:fence", &counter.to_string()];
             node.command(&words).unwrap();
         }
     };
-    set(3, Fence::MAX.get() - 1);
-    let held = w.lock("stock").acquire().await.unwrap();
-    assert_eq!(held.fence(), Fence::MAX);
-    for (count, counter) in [(2, Fence::MAX.get()), (3, 1 << 53), (3, (1 << 53) + 1)] {
-        set(count, counter);
-        let waiting = w.lock("stock").acquire_within(SOON).await.map(drop);
-        let read = w.rwlock("table").read().await.map(drop);
-        let all = w.locks(["a", "b"]).acquire().await.map(drop);
-        let one = w.lock("other").acquire().await.map(drop);
-        for refused in [waiting, read, all, one] {
-            let e = refused.unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Store, "{e}");
-            assert!(e.to_string().contains("above the highest"), "{e}");
-        }
-        for name in ["a", "b", "other"] {
-            wait_until_free(&w, name).await;
-        }
-        let found = w.diagnose().await.unwrap();
-        let fences = found.iter().filter(|finding| finding.topic == "last fence");
-        let problems = fences.filter(|finding| finding.severity == Severity::Problem);
-        assert!(problems.count() >= count, "{found:?}");
-    }
-    assert!(held.release().await.unwrap().was_held());
+    let counters = [(2, Fence::MAX.get()), (3, 1 << 53), (3, (1 << 53) + 1)];
+    let read = async || w.rwlock("table").read().await.map(drop);
+    exhausted_fences_are_refused(&w, 3, set, &counters, read).await;
 }

@@ -2,5 +2,6 @@
 
 mod conformance;
 mod failover;
+mod fakes;
 mod prefix;
 mod sentinels;

@@ -3,228 +3,16 @@
 //!
 //! The sentinels are fakes with scripted replies; the servers are real.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use crate::fakes::{FakeMaster, FakeSentinel, ScriptedReply};
 use windlass::{Coordinator, Options};
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 /// Several queries of the sentinels, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-
-/// The reply of a sentinel.
-#[derive(Clone, Copy, Debug)]
-struct ScriptedReply {
-    /// The port among the fields of the service.
-    field: u16,
-    /// The port of the address query.
-    address: u16,
-    epoch: u64,
-}
-
-impl ScriptedReply {
-    fn consistent(server: &RedisServer, epoch: u64) -> ScriptedReply {
-        ScriptedReply {
-            field: server.port(),
-            address: server.port(),
-            epoch,
-        }
-    }
-}
-
-/// A sentinel that sends no notifications and gives scripted replies.
-struct FakeSentinel {
-    addr: SocketAddr,
-    state: Arc<Mutex<SentinelState>>,
-}
-
-struct SentinelState {
-    reply: ScriptedReply,
-    /// The reply from the next query but one.
-    then: Option<ScriptedReply>,
-    /// How often the master was queried.
-    queries: u64,
-    /// New connections get no reply.
-    accepts_no_more: bool,
-}
-
-impl FakeSentinel {
-    async fn start(reply: ScriptedReply) -> FakeSentinel {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let state = SentinelState {
-            reply,
-            then: None,
-            queries: 0,
-            accepts_no_more: false,
-        };
-        let state = Arc::new(Mutex::new(state));
-        let shared = Arc::clone(&state);
-        tokio::spawn(async move {
-            let mut unanswered = Vec::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                match shared.lock().unwrap().accepts_no_more {
-                    true => unanswered.push(stream),
-                    false => drop(tokio::spawn(answer_all(stream, Arc::clone(&shared)))),
-                }
-            }
-        });
-        FakeSentinel { addr, state }
-    }
-
-    /// Keeps answering open connections, but no new ones.
-    fn accept_no_more(&self) {
-        self.state.lock().unwrap().accepts_no_more = true;
-    }
-
-    fn now(&self, reply: ScriptedReply) {
-        self.state.lock().unwrap().reply = reply;
-    }
-
-    /// Changes the reply after one more query.
-    fn then(&self, reply: ScriptedReply) {
-        self.state.lock().unwrap().then = Some(reply);
-    }
-
-    fn queries(&self) -> u64 {
-        self.state.lock().unwrap().queries
-    }
-}
-
-/// The next command on the connection, in upper case.
-async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
-    let mut line = String::new();
-    let number = async |stream: &mut BufReader<TcpStream>, line: &mut String| {
-        line.clear();
-        stream.read_line(line).await?;
-        let digits = line.trim_end().get(1..).unwrap_or("");
-        digits.parse().map_err(std::io::Error::other)
-    };
-    let count: usize = number(stream, &mut line).await?;
-    let mut words = Vec::new();
-    for _ in 0..count {
-        let length: usize = number(stream, &mut line).await?;
-        let mut word = vec![0; length + 2];
-        stream.read_exact(&mut word).await?;
-        words.push(String::from_utf8_lossy(&word[..length]).to_ascii_uppercase());
-    }
-    Ok(words)
-}
-
-fn bulk(text: &str) -> String {
-    format!("${}\r\n{text}\r\n", text.len())
-}
-
-fn subscribed(channel: &str) -> String {
-    let channel = channel.to_ascii_lowercase();
-    format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&channel))
-}
-
-async fn answer_all(stream: TcpStream, state: Arc<Mutex<SentinelState>>) -> std::io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let words = command(&mut stream).await?;
-        let now = {
-            let mut state = state.lock().unwrap();
-            let now = state.reply;
-            if words.first().is_some_and(|word| word == "SENTINEL") {
-                state.reply = state.then.take().unwrap_or(now);
-                state.queries += 1;
-            }
-            now
-        };
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let answer = match words.as_slice() {
-            ["HELLO", ..] => format!("%1\r\n{}{}", bulk("mode"), bulk("sentinel")),
-            ["SENTINEL", "MASTER", _] => {
-                let fields = [
-                    ("ip", "127.0.0.1".to_owned()),
-                    ("port", now.field.to_string()),
-                    ("config-epoch", now.epoch.to_string()),
-                ];
-                let fields = fields.map(|(key, value)| bulk(key) + &bulk(&value));
-                format!("%3\r\n{}", fields.concat())
-            }
-            ["SENTINEL", ..] => {
-                let port = now.address.to_string();
-                format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port))
-            }
-            ["SUBSCRIBE", channel] => subscribed(channel),
-            _ => "+OK\r\n".to_owned(),
-        };
-        stream.get_mut().write_all(answer.as_bytes()).await?;
-    }
-}
-
-/// A master that greets immediately, and holds back subscriptions until allowed.
-struct FakeMaster {
-    addr: SocketAddr,
-    /// How many subscriptions are held back.
-    waiting: Arc<AtomicUsize>,
-    may_subscribe: Arc<Semaphore>,
-    /// Other commands it received.
-    queries: Arc<Mutex<Vec<String>>>,
-}
-
-impl FakeMaster {
-    async fn start() -> FakeMaster {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let master = FakeMaster {
-            addr: listener.local_addr().unwrap(),
-            waiting: Arc::default(),
-            may_subscribe: Arc::new(Semaphore::new(0)),
-            queries: Arc::default(),
-        };
-        let (waiting, may_subscribe) = (
-            Arc::clone(&master.waiting),
-            Arc::clone(&master.may_subscribe),
-        );
-        let queries = Arc::clone(&master.queries);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (waiting, may_subscribe) = (Arc::clone(&waiting), Arc::clone(&may_subscribe));
-                let queries = Arc::clone(&queries);
-                tokio::spawn(async move {
-                    let mut stream = BufReader::new(stream);
-                    while let Ok(words) = command(&mut stream).await {
-                        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                        let answer = match words.as_slice() {
-                            ["HELLO", ..] => {
-                                let fields = [("mode", "standalone"), ("role", "master")];
-                                let fields = fields.map(|(key, value)| bulk(key) + &bulk(value));
-                                format!("%2\r\n{}", fields.concat())
-                            }
-                            ["INFO", ..] => {
-                                let id = "0".repeat(40);
-                                bulk(&format!("role:master\r\nmaster_replid:{id}\r\n"))
-                            }
-                            ["SUBSCRIBE", channel] => {
-                                waiting.fetch_add(1, Ordering::SeqCst);
-                                drop(may_subscribe.acquire().await);
-                                subscribed(channel)
-                            }
-                            ["CLIENT", ..] => "+OK\r\n".to_owned(),
-                            other => {
-                                queries.lock().unwrap().push(other.join(" "));
-                                "-ERR not the master any more\r\n".to_owned()
-                            }
-                        };
-                        if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-        });
-        master
-    }
-}
 
 /// Waits until every sentinel has been queried again.
 async fn wait_for_next_queries(sentinels: &[FakeSentinel]) {
@@ -286,6 +74,37 @@ async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
         sentinels[informed].now(ScriptedReply::consistent(&new, 3));
         let another = connect(&sentinels).await;
         assert!(eventually(SOON, || locks_at(&another, &new)).await);
+    }
+}
+
+/// A sentinel whose failover was overtaken by another one names its own master with the epoch of the
+/// other. Whichever sentinel that is, and whichever address is higher.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn majority_decides_between_two_masters_of_one_epoch() {
+    let servers = [RedisServer::start().unwrap(), RedisServer::start().unwrap()];
+    for (failed, master) in [(0, 1), (1, 0)] {
+        for wrong in 0..3 {
+            let sentinels = three(ScriptedReply::consistent(&servers[master], 5)).await;
+            sentinels[wrong].now(ScriptedReply::consistent(&servers[failed], 5));
+            let w = connect(&sentinels).await;
+            assert!(locks_at(&w, &servers[master]).await, "number {wrong}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_leaves_the_master_of_a_single_sentinel_for_that_of_the_majority() {
+    let (failed, master) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let sentinels = three(ScriptedReply::consistent(&failed, 5)).await;
+    let w = connect(&sentinels).await;
+    assert!(locks_at(&w, &failed).await);
+    for sentinel in &sentinels[1..] {
+        sentinel.now(ScriptedReply::consistent(&master, 5));
+    }
+    assert!(eventually(SOON, || locks_at(&w, &master)).await);
+    for _ in 0..10 {
+        assert!(locks_at(&w, &master).await, "it does not go back");
+        tokio::time::sleep(100 * MS).await;
     }
 }
 

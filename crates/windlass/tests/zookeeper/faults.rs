@@ -132,8 +132,8 @@ async fn create_whose_reply_was_lost_is_found_again() {
             b.lock("stock").inspect().await.unwrap().holder.is_some()
         });
         assert!(there.await, "the server got the request");
-        proxy.heal();
         proxy.reset_all();
+        proxy.heal();
         let guard = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
         let seen = b.lock("stock").inspect().await.unwrap();
         assert_eq!(seen.waiters, 0, "one node, not two: {seen:?}");
@@ -252,15 +252,16 @@ async fn acquire_takes_two_operations_and_release_one() {
     drop(w.lock("stock").acquire().await.unwrap());
     wait_until_free(&w, "stock").await;
     let received = || server.metric(0, "zk_packets_received").unwrap();
-    let before = received();
+    let (before, begun) = (received(), std::time::Instant::now());
     for _ in 0..ROUNDS {
         let guard = w.lock("stock").acquire().await.unwrap();
         assert!(guard.release().await.unwrap().was_held());
     }
     let spent = received() - before;
-    // Plus a few pings, and the query itself.
+    // Plus a ping per second at most, and the query itself.
+    let besides = 10 + begun.elapsed().as_secs();
     assert!(
-        (3 * ROUNDS..3 * ROUNDS + 10).contains(&spent),
+        (3 * ROUNDS..3 * ROUNDS + besides).contains(&spent),
         "{spent} for {ROUNDS} rounds"
     );
 }
@@ -396,9 +397,10 @@ async fn move_whose_reply_was_lost_leaves_nothing_behind() {
             .is_some()
     };
     assert!(eventually(LONG, moved).await, "the server got the request");
-    // It is a reader now, under another name, and does not know it.
-    proxy.heal();
+    // It is a reader now, under another name, and does not know it. The reply may not have reached
+    // the proxy yet, so its connection ends before the proxy delivers anything again.
     proxy.reset_all();
+    proxy.heal();
     assert!(downgraded.await.unwrap().is_err());
     // Its session lives on, and would keep the rest alive.
     let free = eventually(LONG, || async {

@@ -10,9 +10,8 @@ use windlass_term::{
 
 use crate::args::{ElectArgs, OnLost};
 use crate::commands::acquisition::{self, Acquirable, Acquisition, WaitLimit};
-use crate::commands::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use crate::commands::supervise::{Leases, StatusEvent, StatusFile, SupervisedCommand};
 use crate::commands::wait_report::{Blocker, WaitReport};
-use crate::commands::warn_about_memory;
 
 /// Pause of a former leader before it retries an unreachable store.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -66,24 +65,28 @@ pub(super) async fn campaign(
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
-    let opening = store::open_for(global, args.job.ttl);
+    let opening = store::open_for(global, args.job.ttl, printer);
     let store = match unless_interrupted(&mut signals, opening).await {
         Ok(store) => store?,
         Err(exit) => return Ok(exit),
     };
-    warn_about_memory(&store, printer);
-    let name = args.name.as_str();
+    let name = args.name();
     let job = SupervisedCommand {
-        name,
+        names: &[name],
         noun: "leadership",
         args: &args.job,
         command: &args.command,
         on_lost: OnLost::Kill,
-        max_time: None,
+        max_time: args.max_time,
         at_least: None,
         more_env: store::command_env(global)?,
         store: &store,
         printer,
+    };
+    let limit = match args.wait {
+        Some(wait) => WaitLimit::Within(wait),
+        None if args.no_wait => WaitLimit::None,
+        None => WaitLimit::Forever,
     };
     // Whether this candidate has led before; from then on, an outage does not end it.
     let mut led = false;
@@ -93,7 +96,7 @@ pub(super) async fn campaign(
             Some(owner) => owner.clone(),
             None => Owner::random().as_str().to_owned(),
         };
-        let election = store.election(name).ttl(args.job.ttl).owner(&owner);
+        let election = store.election(name).ttl(args.job.ttl(&store)).owner(&owner);
         let campaign = Campaign {
             election,
             value: args.value.clone().unwrap_or_else(host_name),
@@ -102,14 +105,25 @@ pub(super) async fn campaign(
             let held_by = leader.map(|leader| leader.owner.as_str());
             status.record(&StatusEvent::Waiting { held_by });
         };
-        let limit = WaitLimit::Forever;
         let report = WaitReport::new(format!("to lead {name}"), printer);
-        let acquired =
-            acquisition::acquire(&campaign, &owner, limit, &mut signals, &report, on_wait);
+        let acquired = acquisition::acquire(
+            &store,
+            &campaign,
+            &owner,
+            limit,
+            &mut signals,
+            &report,
+            on_wait,
+        );
         let leadership = match acquired.await {
             Ok(Acquisition::Held(leadership)) => leadership,
             Ok(Acquisition::Interrupted(signal)) => return Ok(Exit::by_signal(signal)),
-            Ok(Acquisition::Busy(_)) => continue,
+            Ok(Acquisition::Busy(_)) if limit == WaitLimit::Forever => continue,
+            Ok(Acquisition::Busy(leader)) => {
+                acquisition::report_led(name, leader.as_ref(), printer);
+                // A leader that was replaced has lost its lease.
+                return Ok(if led { Exit::LOST } else { Exit::NO });
+            }
             Err(failure) if led && failure.exit == Exit::UNREACHABLE => {
                 if !outage {
                     printer.warn(format_args!("{}; retrying", failure.message));
@@ -123,8 +137,9 @@ pub(super) async fn campaign(
             Err(failure) => return Err(failure),
         };
         (led, outage) = (true, false);
-        let outcome = job.run(&leadership, &mut signals, &mut status).await;
-        let left = leadership.remaining();
+        let leases = Leases::one(name, &leadership);
+        let outcome = job.run(&leases, &mut signals, &mut status).await;
+        let left = leases.time_left();
         let released = job.release(left, leadership.resign(), outcome, &mut status);
         let outcome = released.await?;
         if !outcome.is_lost() || !outcome.is_over() {

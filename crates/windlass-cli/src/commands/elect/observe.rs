@@ -136,6 +136,6 @@ pub(super) async fn resign(
         printer.note("its command may still run: it is ended at the next renewal");
         return Ok(Exit::SUCCESS);
     }
-    printer.suggest(format_args!("windlass elect {} --show", quoted(name)));
+    printer.suggest(format_args!("windlass elect show {}", quoted(name)));
     Ok(Exit::NO)
 }

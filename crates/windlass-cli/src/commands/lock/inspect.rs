@@ -43,12 +43,12 @@ pub(super) async fn show(
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let state = store.lock(&args.name).inspect().await?;
-    let outcome = match state.holder.is_some() {
-        true => "held",
-        false => "free",
+    let (outcome, exit) = match state.holder.is_some() {
+        true => ("held", Exit::SUCCESS),
+        false => ("free", Exit::NO),
     };
     printer.answer(outcome, &LockAnswer::from(&state), describe(&state));
-    Ok(Exit::SUCCESS)
+    Ok(exit)
 }
 
 fn describe(state: &LockState) -> String {
@@ -69,7 +69,7 @@ fn describe(state: &LockState) -> String {
 }
 
 #[derive(Serialize)]
-struct ListAnswer<'a> {
+pub(in crate::commands) struct ListAnswer<'a> {
     kind: &'static str,
     name: &'a str,
     held: bool,
@@ -79,6 +79,15 @@ struct ListAnswer<'a> {
     waiters: u64,
     size: u32,
     used: u64,
+}
+
+impl ListAnswer<'_> {
+    pub(in crate::commands) fn outcome(&self) -> &'static str {
+        match self.held {
+            true => "held",
+            false => "free",
+        }
+    }
 }
 
 impl<'a> From<&'a Occupancy> for ListAnswer<'a> {
@@ -113,11 +122,7 @@ pub(super) async fn ls(
     if printer.is_json() {
         for seen in &found {
             let answer = ListAnswer::from(seen);
-            let outcome = match answer.held {
-                true => "held",
-                false => "free",
-            };
-            printer.answer(outcome, &answer, "");
+            printer.answer(answer.outcome(), &answer, "");
         }
     } else if found.is_empty() {
         printer.note(holders::nothing(&store));

@@ -1,11 +1,11 @@
 //! `windlass lock`: locks that stay held after windlass has exited.
 
-mod inspect;
+pub(super) mod inspect;
 
-use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
+use windlass_term::{Advice, Exit, Failure, GlobalArgs, Printer, quoted, store};
 
-use super::manual::{self, ManualTarget};
-use super::request::ClaimRequest;
+use super::acquisition::ClaimRequest;
+use super::manual::{self, KnownOwners, ManualTarget};
 use crate::args::LockCommand;
 
 pub(super) async fn lock(
@@ -23,12 +23,28 @@ pub(super) async fn lock(
             manual::acquire(target, &args.manual, lock, global, printer).await
         }
         LockCommand::Renew(args) => {
-            let lock = ClaimRequest::Lock(store::open(global).await?.lock(&args.name));
-            manual::renew(target(&args.name), lock, &args.owner, args.ttl, printer).await
+            let store = store::open(global).await?;
+            let lock = ClaimRequest::Lock(store.lock(&args.name));
+            let known = KnownOwners::open(&store, global).ok();
+            let owner = owner("renew", &args.name, args.owner, known.as_ref())?;
+            let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
+            let renewed = manual::renew(target(&args.name), lock, &owner, ttl, printer).await?;
+            if let (Some(known), Exit::SUCCESS) = (known, renewed) {
+                // As after `acquire`: it is a convenience.
+                let _ = known.remember(&args.name, &owner, ttl);
+            }
+            Ok(renewed)
         }
         LockCommand::Release(args) => {
-            let lock = ClaimRequest::Lock(store::open(global).await?.lock(&args.name));
-            manual::release(target(&args.name), lock, &args.owner, printer).await
+            let store = store::open(global).await?;
+            let lock = ClaimRequest::Lock(store.lock(&args.name));
+            let known = KnownOwners::open(&store, global).ok();
+            let owner = owner("release", &args.name, args.owner, known.as_ref())?;
+            let released = manual::release(target(&args.name), lock, &owner, printer).await?;
+            if let Some(known) = known {
+                known.forget(&args.name, &owner);
+            }
+            Ok(released)
         }
         LockCommand::Show(args) => inspect::show(args, global, printer).await,
         LockCommand::Ls(args) => inspect::ls(args, global, printer).await,
@@ -42,4 +58,21 @@ fn target(name: &str) -> ManualTarget<'_> {
         group: "lock",
         acquire: format!("lock acquire {}", quoted(name)),
     }
+}
+
+/// The owner that was given, or the one that acquired the lock on this machine.
+fn owner(
+    verb: &str,
+    name: &str,
+    given: Option<String>,
+    known: Option<&KnownOwners>,
+) -> Result<String, Failure> {
+    let owner = given.or_else(|| known?.find(name));
+    owner.ok_or_else(|| {
+        let name = quoted(name);
+        Failure::usage(
+            format!("cannot {verb} {name} without --owner: you did not acquire it on this machine"),
+            Advice::Try(format!("windlass lock {verb} {name} --owner ID")),
+        )
+    })
 }

@@ -1,16 +1,16 @@
 //! Acquires a claim that stays held.
 
-use windlass::{Coordinator, ErrorKind, Owner};
+use std::time::Duration;
+
+use windlass::{Coordinator, ErrorKind};
 use windlass_term::{
     Advice, Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
 
-use super::{HeldAnswer, ManualTarget};
+use super::{HeldAnswer, KnownOwners, ManualTarget};
 use crate::args::ManualArgs;
-use crate::commands::acquisition::{self, Acquirable as _, Acquisition, WaitLimit};
-use crate::commands::request::ClaimRequest;
+use crate::commands::acquisition::{self, Acquirable as _, Acquisition, ClaimRequest, WaitLimit};
 use crate::commands::wait_report::WaitReport;
-use crate::commands::warn_about_memory;
 use crate::humanize;
 
 /// Acquires what `request` creates from the store, and leaves it held.
@@ -27,13 +27,14 @@ pub(in crate::commands) async fn acquire(
         Ok(store) => store?,
         Err(exit) => return Ok(exit),
     };
-    warn_about_memory(&store, printer);
+    store::warn_about_memory(&store, printer);
     let owner = match &args.owner {
         Some(owner) => owner.clone(),
-        None => Owner::random().as_str().to_owned(),
+        None => short_owner(),
     };
+    let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
     let request = request(&store)
-        .ttl(args.ttl)
+        .ttl(ttl)
         .owner(&owner)
         .note(args.note.as_deref())
         .without_renewal();
@@ -42,13 +43,33 @@ pub(in crate::commands) async fn acquire(
         None => WaitLimit::None,
     };
     let report = WaitReport::new(format!("for {name}"), printer);
-    match acquisition::acquire(&request, &owner, limit, &mut signals, &report, |_| ()).await? {
+    match acquisition::acquire(
+        &store,
+        &request,
+        &owner,
+        limit,
+        &mut signals,
+        &report,
+        |_| (),
+    )
+    .await?
+    {
         Acquisition::Held(held) => {
             let kept = match held.detach().await {
                 Ok(kept) => kept,
-                Err(error) if error.kind() == ErrorKind::Lost => return Err(too_short(name, args)),
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == ErrorKind::Lost => return Err(too_short(name, ttl)),
+                Err(error) => {
+                    acquisition::finish_releases(&store).await;
+                    return Err(error.into());
+                }
             };
+            if matches!(request, ClaimRequest::Lock(_)) {
+                let known = KnownOwners::open(&store, global);
+                let written = known.and_then(|known| known.remember(name, &owner, kept.ttl));
+                if let Err(error) = written {
+                    printer.detail(format_args!("cannot store the owner of {name}: {error}"));
+                }
+            }
             printer.answer(
                 "acquired",
                 &HeldAnswer::new(name, &kept),
@@ -91,8 +112,8 @@ pub(in crate::commands) async fn acquire(
 }
 
 /// The claim expired before the store had confirmed it.
-fn too_short(name: &str, args: &ManualArgs) -> Failure {
-    let ttl = humanize::duration(args.ttl);
+fn too_short(name: &str, ttl: Duration) -> Failure {
+    let ttl = humanize::duration(ttl);
     Failure {
         kind: ErrorKind::Lost.as_str(),
         name: Some(name.to_owned()),
@@ -136,5 +157,20 @@ fn acquired(name: &str, request: &ClaimRequest) -> String {
         ClaimRequest::Permit(_, weight) => format!("{name}: {weight} permits acquired"),
         ClaimRequest::Read(_) => format!("{name} read-locked"),
         ClaimRequest::Write(_) => format!("{name} write-locked"),
+    }
+}
+
+/// A random owner that can be typed: the user, and 40 random bits, enough for the holders of one name.
+fn short_owner() -> String {
+    let user = std::env::var("USER").unwrap_or_default();
+    let user: String = user
+        .chars()
+        .filter(|c| c.is_alphanumeric() || "-_.".contains(*c))
+        .take(16)
+        .collect();
+    let random = format!("{:010x}", rand::random::<u64>() >> 24);
+    match user.as_str() {
+        "" => random,
+        user => format!("{user}-{random}"),
     }
 }

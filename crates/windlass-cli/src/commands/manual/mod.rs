@@ -1,12 +1,14 @@
 //! Acquires, renews and releases claims that stay held after windlass has exited, until their TTL.
 
 mod acquire;
+mod known_owners;
 mod renew;
 
 use serde::Serialize;
 use windlass::Detached;
 
 pub(super) use self::acquire::acquire;
+pub(super) use self::known_owners::KnownOwners;
 pub(super) use self::renew::{release, renew};
 use crate::humanize;
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use windlass::{ErrorKind, Released};
+use windlass::{ErrorKind, Holder, Released};
 use windlass_term::{Exit, Failure, Printer, quoted};
 
 use super::{HeldAnswer, ManualTarget};
-use crate::commands::acquisition::{self, Acquirable as _};
-use crate::commands::request::ClaimRequest;
+use crate::commands::acquisition::{self, Acquirable as _, ClaimRequest};
 use crate::humanize;
 
 /// Renews what `owner` holds for another `ttl`. Its note stays.
@@ -44,6 +43,9 @@ pub(in crate::commands) async fn renew(
 struct ReleaseAnswer<'a> {
     name: &'a str,
     released: bool,
+    /// Who holds it instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_by: Option<&'a str>,
 }
 
 /// Releases what `owner` holds, or removes it from the queue.
@@ -55,6 +57,10 @@ pub(in crate::commands) async fn release(
 ) -> Result<Exit, Failure> {
     let name = target.name;
     let released = request.release_as(owner).await?;
+    let holder = match released {
+        Released::WasGone => other_holder(&request).await?,
+        _ => None,
+    };
     let (outcome, text, exit) = match released {
         Released::WasHeld => ("released", format!("{name} released"), Exit::SUCCESS),
         Released::WasWaiting => (
@@ -64,13 +70,14 @@ pub(in crate::commands) async fn release(
         ),
         Released::WasGone => (
             "not-held",
-            format!("{name} was not held by {owner}"),
+            not_held_text(name, owner, holder.as_ref()),
             Exit::NO,
         ),
     };
     let answer = ReleaseAnswer {
         name,
         released: released.was_held(),
+        held_by: holder.as_ref().map(|holder| holder.owner.as_str()),
     };
     printer.answer(outcome, &answer, text);
     if exit == Exit::NO {
@@ -90,22 +97,36 @@ async fn not_held(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let name = target.name;
-    let (holder, _) = request.holder_and_waiters().await?;
     if printer.is_json() {
+        let (holder, _) = request.holder_and_waiters().await?;
         acquisition::report_busy(request, name, holder.as_ref(), printer);
         return Ok(Exit::NO);
     }
-    match holder {
-        Some(holder) => printer.note(format_args!(
-            "{name} is not held by {owner} but by {}",
-            humanize::holder(&holder)
-        )),
-        None => printer.note(format_args!("{name} is not held by {owner}")),
-    }
+    let holder = other_holder(request).await?;
+    printer.note(not_held_text(name, owner, holder.as_ref()));
     printer.suggest(format_args!(
         "windlass {} --owner {}",
         target.acquire,
         quoted(owner)
     ));
     Ok(Exit::NO)
+}
+
+/// Who holds it, where that explains why another owner does not: a semaphore has room for several.
+async fn other_holder(request: &ClaimRequest) -> Result<Option<Holder>, Failure> {
+    if matches!(request, ClaimRequest::Permit(..)) {
+        return Ok(None);
+    }
+    let (holder, _) = request.holder_and_waiters().await?;
+    Ok(holder)
+}
+
+fn not_held_text(name: &str, owner: &str, holder: Option<&Holder>) -> String {
+    match holder {
+        Some(holder) => {
+            let holder = humanize::holder(holder);
+            format!("{name} is not held by {owner} but by {holder}")
+        }
+        None => format!("{name} is not held by {owner}"),
+    }
 }

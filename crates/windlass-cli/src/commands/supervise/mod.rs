@@ -1,11 +1,11 @@
 //! Runs a command while a lease is held, so that the command never outlives the lease.
 //!
-//! - [`supervisor`]: watches the command and its lease
-//! - [`deadlines`]: when to warn, to send TERM and to kill, by the remaining time of the lease
+//! - [`supervisor`]: watches the command and its leases: when to warn, to send TERM and to kill
+//! - [`leases`]: the leases of a command, one or several
 //! - [`once`]: a command that runs once per key
 //! - [`status_file`]: events for other programs
 
-mod deadlines;
+mod leases;
 mod once;
 mod status_file;
 mod supervisor;
@@ -18,21 +18,21 @@ use tokio::time::{sleep, timeout};
 use windlass::{Clock, Coordinator, Lease, Released};
 use windlass_term::{Advice, Exit, Failure, Printer, Signals, quoted};
 
-use self::deadlines::Deadlines;
+pub(super) use self::leases::{Leases, TimeLeft};
 pub(super) use self::once::once;
 pub(super) use self::status_file::{StatusEvent, StatusFile};
 pub(super) use self::supervisor::SupervisedOutcome;
-use self::supervisor::{StopReason, Supervisor};
+use self::supervisor::{Deadlines, StopReason, Supervisor};
 use crate::args::{JobArgs, OnLost};
 use crate::child::{ChildCommand, SpawnError};
 
 /// Limit for releasing a lease that is lost anyway.
 const RELEASE_AFTER_LOSS: Duration = Duration::from_millis(100);
 
-/// A command to run while a lease is held.
+/// A command to run while a lease is held, or several.
 pub(super) struct SupervisedCommand<'a> {
-    /// The name of the lock, semaphore, election or barrier.
-    pub(super) name: &'a str,
+    /// The name of the lock, semaphore, election or barrier, or the names of several locks.
+    pub(super) names: &'a [&'a str],
     /// The noun for messages: lock, permit, …
     pub(super) noun: &'static str,
     pub(super) args: &'a JobArgs,
@@ -48,26 +48,41 @@ pub(super) struct SupervisedCommand<'a> {
 }
 
 impl SupervisedCommand<'_> {
-    /// Runs the command while the lease is held.
+    /// Runs the command while all leases are held.
     pub(super) async fn run(
         &self,
-        lease: &Lease,
+        leases: &Leases<'_>,
         signals: &mut Signals,
         status: &mut StatusFile<'_>,
     ) -> Result<SupervisedOutcome, Failure> {
         let acquired = Instant::now();
-        let (owner, fence) = (lease.owner().as_str(), lease.fence().get());
+        let owner = leases.owner();
+        let fences = leases.iter().map(|(_, lease)| lease.fence().to_string());
         self.printer.detail(format_args!(
-            "{} acquired in {}: owner {owner}, fence {fence}",
-            self.name,
-            self.store.address()
+            "{} acquired in {}: owner {owner}, {} {}",
+            self.names.join(", "),
+            self.store.address(),
+            match leases.only_fence() {
+                Some(_) => "fence",
+                None => "fences",
+            },
+            fences.collect::<Vec<_>>().join(", ")
         ));
-        status.record(&StatusEvent::Acquired { owner, fence });
-        let deadlines = Deadlines::new(self.args.ttl, self.args.kill_after);
-        let mut command = self.command(lease);
+        status.record(&match leases.only_fence() {
+            Some(fence) => StatusEvent::Acquired { owner, fence },
+            None => StatusEvent::AcquiredAll {
+                owner,
+                fences: leases
+                    .iter()
+                    .map(|(name, lease)| (name, lease.fence().get()))
+                    .collect(),
+            },
+        });
+        let deadlines = Deadlines::new(self.args.ttl(self.store), self.args.kill_after);
+        let mut command = self.command(leases);
         if self.on_lost == OnLost::Kill {
             command.deadline =
-                Some(Clock::system().now() + deadlines.until_kill(lease.remaining()));
+                Some(Clock::system().now() + deadlines.until_kill(leases.remaining()));
         }
         let running = match command.spawn().await {
             Ok(running) => running,
@@ -76,10 +91,9 @@ impl SupervisedCommand<'_> {
         let started = Instant::now();
         status.record(&StatusEvent::Started { pid: running.pid() });
         let supervisor = Supervisor {
-            name: self.name,
             noun: self.noun,
             running,
-            lease,
+            leases: leases.clone(),
             signals: &mut *signals,
             status: &mut *status,
             printer: self.printer,
@@ -101,21 +115,32 @@ impl SupervisedCommand<'_> {
         match self.at_least {
             Some(time) if !outcome.is_lost() => {
                 let rest = time.saturating_sub(acquired.elapsed());
-                Ok(hold_for(rest, outcome, lease, signals).await)
+                Ok(hold_for(rest, outcome, leases, signals).await)
             }
             _ => Ok(outcome),
         }
     }
 
-    fn command(&self, lease: &Lease) -> ChildCommand {
+    fn command(&self, leases: &Leases<'_>) -> ChildCommand {
         let mut words = self.command.iter().cloned();
         let kind = self.store.capabilities().kind;
-        let env = [
-            ("WINDLASS_LOCK", self.name.to_owned()),
-            ("WINDLASS_OWNER", lease.owner().to_string()),
-            ("WINDLASS_FENCE", lease.fence().to_string()),
+        // One per line: a name has no line break, but may have any other separator.
+        let lines = |line: fn((&str, &Lease)) -> String| {
+            let lines: Vec<String> = leases.iter().map(line).collect();
+            lines.join("\n")
+        };
+        let mut env = vec![
+            ("WINDLASS_LOCK", lines(|(name, _)| name.to_owned())),
+            ("WINDLASS_OWNER", leases.owner().to_owned()),
+            (
+                "WINDLASS_FENCES",
+                lines(|(name, lease)| format!("{} {name}", lease.fence())),
+            ),
             ("WINDLASS_STORE_KIND", kind.to_owned()),
         ];
+        if let Some(fence) = leases.only_fence() {
+            env.push(("WINDLASS_FENCE", fence.to_string()));
+        }
         let env = env.into_iter().chain(self.more_env.iter().cloned());
         ChildCommand {
             program: words.next().unwrap_or_default(),
@@ -127,40 +152,45 @@ impl SupervisedCommand<'_> {
         }
     }
 
-    /// Releases the lease, which has `left` remaining. If it was not held to the end, the outcome is a loss, whatever the
-    /// code of the command.
+    /// Releases the leases, which have `left` remaining. If one was not held to the end, the outcome is a loss, whatever
+    /// the code of the command.
     pub(super) async fn release(
         &self,
-        left: Duration,
+        left: TimeLeft,
         release: impl Future<Output = windlass::Result<Released>>,
         outcome: Result<SupervisedOutcome, Failure>,
         status: &mut StatusFile<'_>,
     ) -> Result<SupervisedOutcome, Failure> {
-        let (name, printer) = (self.name, self.printer);
+        let (name, printer) = (self.names.join(", "), self.printer);
+        let (was, it, its) = match self.names.len() {
+            1 => ("was", "it", "its"),
+            _ => ("were", "them", "their"),
+        };
         let known_lost = outcome.as_ref().is_ok_and(|outcome| outcome.is_lost());
-        let limit = if known_lost || left.is_zero() {
-            // It may still be in the store; releasing it spares the next waiter the rest of the TTL.
-            left.max(RELEASE_AFTER_LOSS)
+        let was_held = !left.all.is_zero();
+        let limit = if known_lost || !was_held {
+            // It may still be in the store, as may others: releasing them spares the next waiters the rest of the TTL.
+            left.any.max(RELEASE_AFTER_LOSS)
         } else {
             Duration::MAX
         };
         match timeout(limit, release).await {
-            Ok(Ok(Released::WasHeld)) if !left.is_zero() => {
+            Ok(Ok(Released::WasHeld)) if was_held => {
                 status.record(&StatusEvent::Released);
                 printer.detail(format_args!("{name} released"));
                 outcome
             }
             _ if known_lost => outcome,
-            Ok(Err(error)) if !left.is_zero() => {
+            Ok(Err(error)) if was_held => {
                 printer.warn(format_args!(
-                    "{error}; {name} may stay locked until its TTL"
+                    "{error}; {name} may stay locked until {its} TTL"
                 ));
                 outcome
             }
             _ => {
                 status.record(&StatusEvent::Lost);
                 printer.error("lost", format_args!(
-                    "{name} was not held to the end: another holder may have had it at the same time"
+                    "{name} {was} not held to the end: another holder may have had {it} at the same time"
                 ));
                 outcome.map(|outcome| SupervisedOutcome {
                     stop_reason: Some(StopReason::Lost),
@@ -224,13 +254,13 @@ fn not_executable(program: &str) -> Advice {
 async fn hold_for(
     rest: Duration,
     outcome: SupervisedOutcome,
-    lease: &Lease,
+    leases: &Leases<'_>,
     signals: &mut Signals,
 ) -> SupervisedOutcome {
     tokio::select! {
         () = sleep(rest) => outcome,
         // The loss is reported when the lease is released.
-        () = lease.lost() => outcome,
+        () = leases.lost() => outcome,
         signal = signals.next() => SupervisedOutcome {
             stop_reason: Some(StopReason::Signal(signal)),
             stop_signal: Some(signal),

@@ -12,15 +12,14 @@ use windlass_term::{
     Advice, Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
 
-use super::deadlines::Deadlines;
+use super::leases::Leases;
 use super::not_started;
 use super::status_file::StatusFile;
-use super::supervisor::Supervisor;
-use crate::args::{OnLost, OnceArgs, OnceCommand, OnceCommandArgs};
+use super::supervisor::{Deadlines, Supervisor};
+use crate::args::{InventoryKind, OnLost, OnceArgs, OnceCommand, OnceCommandArgs};
 use crate::child::{ChildCommand, ChildExit};
-use crate::commands::acquisition;
 use crate::commands::wait_report::{Blocker, WaitReport};
-use crate::commands::warn_about_memory;
+use crate::commands::{acquisition, inventory};
 
 /// Limit for reading the rest of stdout after the command has ended: a background process may keep it open forever.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,6 +37,9 @@ pub(in crate::commands) async fn once(
     match (args.command, args.run) {
         (Some(OnceCommand::Show(args)), _) => show(&args.key, global, printer).await,
         (Some(OnceCommand::Forget(args)), _) => forget(&args.key, global, printer).await,
+        (Some(OnceCommand::Ls(args)), _) => {
+            inventory::ls(&args, &[InventoryKind::Once], global, printer).await
+        }
         (None, Some(args)) => run_once(args, global, printer).await,
         (None, None) => unreachable!("clap requires a key and a command, or a subcommand"),
     }
@@ -45,13 +47,13 @@ pub(in crate::commands) async fn once(
 
 async fn run_once(args: OnceArgs, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
-    let opening = store::open_for(global, args.ttl);
+    let opening = store::open_for(global, args.ttl, printer);
     let store = match unless_interrupted(&mut signals, opening).await {
         Ok(store) => store?,
         Err(exit) => return Ok(exit),
     };
-    warn_about_memory(&store, printer);
-    let mut once = store.once(&args.key).retention(args.keep).ttl(args.ttl);
+    let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
+    let mut once = store.once(&args.key).retention(args.keep).ttl(ttl);
     once = once.payload(payload(&args));
     if let Some(wait) = args.wait {
         once = once.wait(wait);
@@ -112,7 +114,8 @@ async fn run(
 ) -> Result<Exit, Failure> {
     let (reader, writer) = std::io::pipe()
         .map_err(|error| Failure::internal(format!("cannot create a pipe: {error}")))?;
-    let deadlines = Deadlines::new(args.ttl, args.kill_after);
+    let ttl = args.ttl.unwrap_or_else(|| store.default_ttl());
+    let deadlines = Deadlines::new(ttl, args.kill_after);
     let mut words = args.command.iter().cloned();
     let env = [
         ("WINDLASS_ONCE", args.key.clone()),
@@ -142,10 +145,9 @@ async fn run(
     let output = copy_out(reader, printer.clone());
     let mut status = StatusFile::open(None, printer)?;
     let supervisor = Supervisor {
-        name: &args.key,
-        running,
         noun: "key",
-        lease: guard.lease(),
+        running,
+        leases: Leases::one(&args.key, guard.lease()),
         signals,
         status: &mut status,
         printer,

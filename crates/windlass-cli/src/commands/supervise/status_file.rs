@@ -1,5 +1,6 @@
 //! The status file: events of a run, for other programs.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,12 @@ pub(in crate::commands) enum StatusEvent<'a> {
     Waiting { held_by: Option<&'a str> },
     /// The lock was acquired.
     Acquired { owner: &'a str, fence: u64 },
+    /// Several locks were acquired.
+    #[serde(rename = "acquired")]
+    AcquiredAll {
+        owner: &'a str,
+        fences: BTreeMap<&'a str, u64>,
+    },
     /// The command was started.
     Started { pid: u32 },
     /// No renewal was confirmed for too long.

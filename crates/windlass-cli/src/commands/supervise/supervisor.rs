@@ -1,25 +1,95 @@
-//! Watches a command and its lease, and ends the command before the lease expires.
+//! Watches a command and its leases, and ends the command before the first of them expires.
+//!
+//! A lease is renewed after a third of its TTL, so two thirds of it are always left. Less than half left means that
+//! renewals fail. The command must be dead before the lease expires, and should have some time to clean up before it is
+//! killed:
+//!
+//! ```text
+//! ttl ──────── 2/3 ───── 1/2 ──────── min(kill-after, 1/3) ──────── margin ── 0
+//!     renewed     │        failing: warn         TERM                 KILL
+//!             renewals
+//! ```
 
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use windlass::{Clock, Lease, Moment};
+use windlass::{Clock, Moment};
 use windlass_term::{Exit, Printer, Signal, Signals};
 
-use super::deadlines::{Deadlines, LeaseStage};
+use super::leases::Leases;
 use super::status_file::{StatusEvent, StatusFile};
 use crate::args::OnLost;
 use crate::child::{ChildExit, RunningChild};
 use crate::humanize;
 
-/// A running command and its lease.
+/// Maximum reserve for the killing itself, which takes milliseconds even on a busy machine.
+const MAX_RESERVE: Duration = Duration::from_millis(250);
+
+/// The thresholds of the remaining time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    warn: Duration,
+    term: Duration,
+    reserve: Duration,
+}
+
+/// The state of a lease by its remaining time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LeaseStage {
+    Safe,
+    /// Renewals fail.
+    Failing,
+    /// The command must end now, to be dead before the lease expires.
+    Expiring,
+}
+
+impl Deadlines {
+    pub(super) fn new(ttl: Duration, kill_after: Duration) -> Deadlines {
+        let reserve = (ttl / 20).min(MAX_RESERVE);
+        Deadlines {
+            warn: ttl / 2,
+            term: kill_after.min(ttl / 3).max(reserve),
+            reserve,
+        }
+    }
+
+    pub(super) fn stage(&self, left: Duration) -> LeaseStage {
+        if left <= self.term {
+            LeaseStage::Expiring
+        } else if left <= self.warn {
+            LeaseStage::Failing
+        } else {
+            LeaseStage::Safe
+        }
+    }
+
+    /// Time until the command is killed.
+    pub(super) fn until_kill(&self, left: Duration) -> Duration {
+        left.saturating_sub(self.reserve)
+    }
+
+    /// Time until the next check: at the next threshold, and often enough to notice renewals.
+    pub(super) fn next_check(&self, left: Duration) -> Duration {
+        let thresholds = [self.warn, self.term, self.reserve];
+        let to_threshold = thresholds
+            .into_iter()
+            .find_map(|threshold| left.checked_sub(threshold).filter(|gap| !gap.is_zero()));
+        let often = (self.warn / 3).min(Duration::from_secs(1));
+        to_threshold
+            .unwrap_or(often)
+            .min(often)
+            .max(Duration::from_millis(1))
+    }
+}
+
+/// A running command and its leases.
 pub(super) struct Supervisor<'a, 'p> {
-    pub(super) name: &'a str,
     /// The noun for messages: lock, permit, …
     pub(super) noun: &'static str,
     pub(super) running: RunningChild,
-    pub(super) lease: &'a Lease,
+    pub(super) leases: Leases<'a>,
     pub(super) signals: &'a mut Signals,
     pub(super) status: &'a mut StatusFile<'p>,
     pub(super) printer: &'a Printer,
@@ -106,7 +176,8 @@ impl Supervisor<'_, '_> {
         let overdue = self
             .max_time
             .and_then(|time| Instant::now().checked_add(time));
-        let lost = self.lease.lost_token();
+        let leases = self.leases.clone();
+        let mut lost = pin!(leases.reported_lost());
         // Errors of orders to the watchdog are ignored here and below: they mean that it has died, and then `wait` does its
         // work and returns the result.
         let _ = self.running.set_grace(self.kill_after);
@@ -143,7 +214,7 @@ impl Supervisor<'_, '_> {
                     }
                     let _ = self.running.forward(signal);
                 }
-                () = lost.cancelled(), if !state.lost => self.on_loss(&mut state),
+                () = &mut lost, if !state.lost => self.on_loss(&mut state),
                 () = sleep(pause) => {}
             }
         }
@@ -156,7 +227,7 @@ impl Supervisor<'_, '_> {
         }
         // Read before the remaining time: if this process is suspended in between, the deadline is early, not late.
         let (now, instant) = (Clock::system().now(), Instant::now());
-        let left = self.lease.remaining();
+        let (name, left) = self.leases.first_to_end();
         let stage = self.deadlines.stage(left);
         if stage >= LeaseStage::Failing && !state.failing {
             state.failing = true;
@@ -164,14 +235,14 @@ impl Supervisor<'_, '_> {
                 remaining_ms: humanize::millis(left),
             });
             self.printer.warn(format_args!(
-                "renewals of {} fail; it expires in {}",
-                self.name,
-                humanize::duration(left)
+                "renewals of {name} fail; it expires in {}{}",
+                humanize::duration(left),
+                self.renewal_error()
             ));
         } else if stage == LeaseStage::Safe && state.failing {
             state.failing = false;
             self.status.record(&StatusEvent::Renewed);
-            self.printer.note(format_args!("{} was renewed", self.name));
+            self.printer.note(format_args!("{name} was renewed"));
         }
         if self.on_lost == OnLost::Warn {
             return;
@@ -182,14 +253,20 @@ impl Supervisor<'_, '_> {
                 state.stop_reason = Some(StopReason::Lost);
                 self.status.record(&StatusEvent::Lost);
                 self.printer.error("lost", format_args!(
-                    "{} cannot be renewed; ending the command before another holder gets the {}",
-                    self.name, self.noun
+                    "{name} cannot be renewed; ending the command before another holder gets the {}{}",
+                    self.noun, self.renewal_error()
                 ));
             }
             end_by(state, instant + until_kill);
         } else {
             self.set_deadline(state, now + until_kill);
         }
+    }
+
+    /// Why the last renewal failed, as the end of a message.
+    fn renewal_error(&self) -> String {
+        let error = self.leases.renewal_error();
+        error.map_or_else(String::new, |error| format!(" ({error})"))
     }
 
     /// Extends the deadline of the watchdog, in case this process is suspended or too slow.
@@ -209,10 +286,13 @@ impl Supervisor<'_, '_> {
         let known = state.stop_reason.replace(StopReason::Lost) == Some(StopReason::Lost);
         if !known {
             self.status.record(&StatusEvent::Lost);
-            self.printer.error("lost", format_args!(
-                "{} was lost: it was broken or removed from the store, or this process was suspended too long",
-                self.name
-            ));
+            self.printer.error(
+                "lost",
+                format_args!(
+                    "{}: broken or removed from the store, or this process was suspended too long",
+                    self.loss()
+                ),
+            );
         }
         if self.on_lost == OnLost::Kill {
             // Another holder may have the lock already, so there is no time for TERM.
@@ -223,6 +303,16 @@ impl Supervisor<'_, '_> {
                 "the command continues without the {} (--on-lost warn)",
                 self.noun
             ));
+        }
+    }
+
+    /// "backup was lost", "a, b were lost"
+    fn loss(&self) -> String {
+        match self.leases.lost_names()[..] {
+            // The watchdog acts a moment before the end.
+            [] => format!("{} was lost", self.leases.first_to_end().0),
+            [name] => format!("{name} was lost"),
+            ref names => format!("{} were lost", names.join(", ")),
         }
     }
 
@@ -239,7 +329,7 @@ impl Supervisor<'_, '_> {
     }
 
     fn pause(&self, overdue: Option<Instant>) -> Duration {
-        let check = self.deadlines.next_check(self.lease.remaining());
+        let check = self.deadlines.next_check(self.leases.remaining());
         match overdue {
             Some(at) => check.min(at.saturating_duration_since(Instant::now())),
             None => check,
@@ -251,12 +341,14 @@ impl Supervisor<'_, '_> {
         // Killed by the watchdog, while this process did not run.
         let by_watchdog = state.deadline.is_some_and(|at| at <= Clock::system().now())
             && ended == ChildExit::Signal(Signal::KILL.as_raw());
-        if (by_watchdog || !self.lease.is_held()) && stop_reason != Some(StopReason::Lost) {
+        if (by_watchdog || !self.leases.lost_names().is_empty())
+            && stop_reason != Some(StopReason::Lost)
+        {
             stop_reason = Some(StopReason::Lost);
             self.status.record(&StatusEvent::Lost);
             self.printer.error(
                 "lost",
-                format_args!("{} was lost before the command ended", self.name),
+                format_args!("{} before the command ended", self.loss()),
             );
         }
         SupervisedOutcome {
@@ -277,5 +369,53 @@ async fn finish(running: &mut RunningChild, kill_at: Option<Instant>) -> io::Res
     match kill_at {
         Some(at) => running.end_by(at).await,
         None => running.wait().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn term_comes_kill_after_before_the_end_unless_the_lease_is_short() {
+        let usual = Deadlines::new(ms(30_000), ms(5_000));
+        assert_eq!(usual.stage(ms(20_000)), LeaseStage::Safe);
+        assert_eq!(usual.stage(ms(15_000)), LeaseStage::Failing);
+        assert_eq!(usual.stage(ms(5_001)), LeaseStage::Failing);
+        assert_eq!(usual.stage(ms(5_000)), LeaseStage::Expiring);
+        assert_eq!(usual.until_kill(ms(5_000)), ms(4_750));
+
+        let short = Deadlines::new(ms(3_000), ms(5_000));
+        assert_eq!(short.stage(ms(1_001)), LeaseStage::Failing);
+        assert_eq!(short.stage(ms(1_000)), LeaseStage::Expiring);
+        assert_eq!(short.until_kill(ms(1_000)), ms(850));
+        assert_eq!(short.until_kill(ms(100)), ms(0));
+    }
+
+    #[test]
+    fn freshly_renewed_lease_is_safe_with_any_options() {
+        for ttl in [ms(10), ms(100), ms(1_000), ms(30_000), ms(86_400_000)] {
+            for kill_after in [ms(0), ms(5_000), ms(3_600_000)] {
+                let deadlines = Deadlines::new(ttl, kill_after);
+                assert_eq!(deadlines.stage(ttl * 6 / 10), LeaseStage::Safe);
+                assert_eq!(deadlines.stage(ms(0)), LeaseStage::Expiring);
+                assert!(deadlines.until_kill(ttl / 3) > ms(0));
+            }
+        }
+    }
+
+    #[test]
+    fn next_check_is_never_later_than_a_threshold() {
+        let deadlines = Deadlines::new(ms(3_000), ms(5_000));
+        assert_eq!(deadlines.next_check(ms(2_900)), ms(500));
+        assert_eq!(deadlines.next_check(ms(1_600)), ms(100));
+        assert_eq!(deadlines.next_check(ms(1_010)), ms(10));
+        assert_eq!(deadlines.next_check(ms(1_000)), ms(500));
+        assert_eq!(deadlines.next_check(ms(160)), ms(10));
+        assert_eq!(deadlines.next_check(ms(0)), ms(500));
     }
 }

@@ -73,6 +73,18 @@ impl LimitColumns {
     }
 }
 
+pub(super) struct DataColumns(pub(super) ColumnWidths<3>);
+
+impl DataColumns {
+    pub(super) fn within(width: u16) -> DataColumns {
+        DataColumns(ColumnWidths::within(width, [7, 0, 0], [1, 2], 11, &[0]))
+    }
+
+    pub(super) fn headings<'a>(&self) -> Line<'a> {
+        self.0.headings(["KIND", "NAME", "VALUE"])
+    }
+}
+
 pub(super) struct ClaimColumns(pub(super) ColumnWidths<8>);
 
 const HEADINGS: [&str; 8] = ["KIND", "NAME", "HOLDER", "HELD", "LEFT", "", "USED", "WAIT"];

@@ -5,29 +5,19 @@ use std::io;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, EventStream, KeyEventKind};
 use futures_core::Stream;
 use tokio::time::sleep;
 use windlass::Coordinator;
 use windlass_term::{Exit, Failure, Printer, Signal, Signals};
 
-use super::limits::limit_rows;
-use super::rows::{TtlEstimates, rows};
-use super::screen::{LiveView, Scroll};
 use super::terminal::TerminalScreen;
+use super::view::{Command, LiveView};
 use super::{MAX_HOLDERS, Survey};
 use crate::args::TopArgs;
 
 /// Remaining times are redrawn at least this often.
 const TICK: Duration = Duration::from_secs(1);
-
-/// The action of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeyAction {
-    Quit,
-    Suspend,
-    Scroll(Scroll),
-}
 
 pub(super) async fn run(
     args: &TopArgs,
@@ -37,12 +27,15 @@ pub(super) async fn run(
     let mut signals = Signals::listen()?;
     let mut screen = TerminalScreen::open().map_err(no_terminal)?;
     let mut events = EventStream::new();
-    let mut ttls = TtlEstimates::default();
-    let mut view = LiveView::new(store.address(), printer.has_colour());
+    let mut view = LiveView::new(store.address(), printer.has_colour(), args.read_only);
     let mut read_at = Instant::now();
     let mut next_read = Instant::now();
-    let read = || Box::pin(Survey::read(store, &args.pattern, MAX_HOLDERS));
-    let mut reading = Some(read());
+    let read = |with_data| {
+        let survey = Survey::read(store, &args.pattern, MAX_HOLDERS, with_data);
+        Some(Box::pin(survey))
+    };
+    let mut reading = read(false);
+    let mut performing = None;
     loop {
         view.since = read_at.elapsed();
         screen.draw(|frame| view.draw(frame)).map_err(no_terminal)?;
@@ -51,13 +44,16 @@ pub(super) async fn run(
             .min(TICK);
         tokio::select! {
             event = next(&mut events) => match event {
-                Some(Ok(event)) => match key_action(&event) {
-                    Some(KeyAction::Quit) => return Ok(Exit::SUCCESS),
-                    Some(KeyAction::Scroll(scroll)) => view.scroll(scroll),
-                    Some(KeyAction::Suspend) => {
+                Some(Ok(event)) => match command(&mut view, &event) {
+                    Some(Command::Quit) => return Ok(Exit::SUCCESS),
+                    Some(Command::Suspend) => {
                         drop(screen);
                         suspend();
                         screen = TerminalScreen::open().map_err(no_terminal)?;
+                    }
+                    Some(Command::Read) => reading = read(view.with_data),
+                    Some(Command::Perform(action)) => {
+                        performing = Some(Box::pin(action.perform(store)));
                     }
                     None => {}
                 },
@@ -75,55 +71,33 @@ pub(super) async fn run(
                 match found {
                     Ok(found) => {
                         read_at = Instant::now();
-                        update(&mut view, &found, &mut ttls);
+                        view.since = Duration::ZERO;
+                        view.show(found, read_at);
                     }
                     // Retried: the view shows when the store is back.
                     Err(failure) => view.problem = Some(failure.message),
                 }
             }
+            done = finished(&mut performing) => {
+                performing = None;
+                view.notice = Some(done.unwrap_or_else(|failure| failure.message));
+                reading = read(view.with_data);
+            }
             () = sleep(pause) => {
                 if reading.is_none() && next_read <= Instant::now() {
-                    reading = Some(read());
+                    reading = read(view.with_data);
                 }
             }
         }
     }
 }
 
-fn update(view: &mut LiveView, found: &Survey, ttls: &mut TtlEstimates) {
-    let held = &found.held;
-    view.problem = None;
-    view.held = held.iter().filter(|seen| seen.used > 0).count();
-    view.waiting = held.iter().map(|seen| seen.waiters).sum();
-    view.rows = Some(rows(held, ttls));
-    view.limits = limit_rows(&found.limiters);
-    view.more_limits = found.more;
-}
-
-fn key_action(event: &Event) -> Option<KeyAction> {
-    let Event::Key(KeyEvent {
-        code,
-        modifiers,
-        kind: KeyEventKind::Press | KeyEventKind::Repeat,
-        ..
-    }) = event
-    else {
+fn command(view: &mut LiveView, event: &Event) -> Option<Command> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => view.key(*key),
         // A new size needs only a redraw, which follows anyway.
-        return None;
-    };
-    let control = modifiers.contains(KeyModifiers::CONTROL);
-    Some(match code {
-        KeyCode::Char('c') if control => KeyAction::Quit,
-        KeyCode::Char('z') if control => KeyAction::Suspend,
-        KeyCode::Char('q') | KeyCode::Esc => KeyAction::Quit,
-        KeyCode::Up | KeyCode::Char('k') => KeyAction::Scroll(Scroll::Up),
-        KeyCode::Down | KeyCode::Char('j') => KeyAction::Scroll(Scroll::Down),
-        KeyCode::PageUp => KeyAction::Scroll(Scroll::PageUp),
-        KeyCode::PageDown | KeyCode::Char(' ') => KeyAction::Scroll(Scroll::PageDown),
-        KeyCode::Home => KeyAction::Scroll(Scroll::Home),
-        KeyCode::End => KeyAction::Scroll(Scroll::End),
-        _ => return None,
-    })
+        _ => None,
+    }
 }
 
 /// Stops this process until the shell continues it, as Ctrl-Z does on a terminal that is not in raw mode.
@@ -146,26 +120,4 @@ async fn finished<F: Future + Unpin>(reading: &mut Option<F>) -> F::Output {
 
 fn no_terminal(error: io::Error) -> Failure {
     Failure::internal(format!("cannot use this terminal: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_have_their_usual_actions() {
-        let key = |code, modifiers| key_action(&Event::Key(KeyEvent::new(code, modifiers)));
-        let none = KeyModifiers::NONE;
-        assert_eq!(key(KeyCode::Char('q'), none), Some(KeyAction::Quit));
-        assert_eq!(key(KeyCode::Esc, none), Some(KeyAction::Quit));
-        let control = KeyModifiers::CONTROL;
-        assert_eq!(key(KeyCode::Char('c'), control), Some(KeyAction::Quit));
-        assert_eq!(key(KeyCode::Char('z'), control), Some(KeyAction::Suspend));
-        assert_eq!(key(KeyCode::Char('c'), none), None);
-        assert_eq!(
-            key(KeyCode::Down, none),
-            Some(KeyAction::Scroll(Scroll::Down))
-        );
-        assert_eq!(key_action(&Event::Resize(80, 24)), None);
-    }
 }

@@ -10,11 +10,11 @@ use crate::humanize;
 
 /// One row: a quota of a rate limit.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct LimitRow {
-    pub(super) name: String,
-    pub(super) quota: String,
+pub(in crate::commands) struct LimitRow {
+    pub(in crate::commands) name: String,
+    pub(in crate::commands) quota: String,
     /// "17 of 20"
-    pub(super) left: String,
+    pub(in crate::commands) left: String,
     /// The fraction of its units that is left.
     pub(super) part: Option<f64>,
     pub(super) full_in: Option<Duration>,
@@ -22,7 +22,7 @@ pub(super) struct LimitRow {
 
 impl LimitRow {
     /// Time until all units are available again, `since` after the survey.
-    pub(super) fn full_in(&self, since: Duration) -> String {
+    pub(in crate::commands) fn full_in(&self, since: Duration) -> String {
         match self.full_in {
             Some(time) => humanize::duration(time.saturating_sub(since)),
             None => "never".to_owned(),
@@ -30,7 +30,7 @@ impl LimitRow {
     }
 }
 
-pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
+pub(in crate::commands) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
     let quotas = limiters
         .iter()
         .flat_map(|limiter| limiter.quotas.iter().map(move |quota| (limiter, quota)));
@@ -53,7 +53,7 @@ pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
 
 /// The JSON form of a rate limit.
 #[derive(Serialize)]
-pub(super) struct LimiterAnswer<'a> {
+pub(in crate::commands) struct LimiterAnswer<'a> {
     kind: &'static str,
     name: &'a str,
     limiter: &'a str,
@@ -68,6 +68,19 @@ struct QuotaAnswer {
     limit: Option<u64>,
     remaining: Option<u64>,
     reset_after_ms: Option<u64>,
+}
+
+impl<'a> LimiterAnswer<'a> {
+    /// A rate limit of which the store keeps nothing.
+    pub(in crate::commands) fn unused(name: &'a str, limiter: &'a str, key: &'a str) -> Self {
+        LimiterAnswer {
+            kind: "limit",
+            name,
+            limiter,
+            key: Some(key).filter(|key| !key.is_empty()),
+            quotas: Vec::new(),
+        }
+    }
 }
 
 impl<'a> From<&'a LimiterState> for LimiterAnswer<'a> {

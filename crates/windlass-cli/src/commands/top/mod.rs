@@ -1,16 +1,22 @@
-//! `windlass top`: a live view of locks, holders, waiters and rate limits. It only reads the store.
+//! `windlass top`: a live view of locks, holders, waiters and rate limits.
 //!
-//! - [`rows`], [`limits`]: the rows of the tables
-//! - [`screen`]: draws them; [`columns`]: the width of the columns
+//! - [`rows`], [`limits`], [`data`]: the rows of the tables; [`history`]: what happened since it started
+//! - [`view`]: filter, order, selection, and what a key does; [`action`]: what it can end
+//! - [`screen`] and [`dialogs`] draw it; [`columns`]: the width of the columns
 //! - [`terminal`]: takes over the terminal and restores it
 //! - [`event_loop`]: keys, signals and refreshing
 
+mod action;
 mod columns;
+mod data;
+mod dialogs;
 mod event_loop;
-mod limits;
+mod history;
+pub(super) mod limits;
 mod rows;
 mod screen;
 mod terminal;
+mod view;
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -20,6 +26,7 @@ use tokio::time::timeout;
 use windlass::{Coordinator, ErrorKind, LimiterState, Occupancy};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
+use self::data::DataRow;
 use self::limits::{LimiterAnswer, limit_rows};
 use self::rows::TtlEstimates;
 use super::holders::{self, HolderAnswer};
@@ -52,7 +59,7 @@ pub(super) async fn top(
         true => usize::MAX,
         false => MAX_HOLDERS,
     };
-    let survey = Survey::read(&store, &args.pattern, max).await?;
+    let survey = Survey::read(&store, &args.pattern, max, false).await?;
     print_snapshot(&survey, &store, printer);
     Ok(Exit::SUCCESS)
 }
@@ -66,17 +73,31 @@ struct Survey {
     limiters: Vec<LimiterState>,
     /// Whether there may be more of them.
     more: bool,
+    /// Latches and counters, if they were asked for.
+    data: Vec<DataRow>,
 }
 
 impl Survey {
-    async fn read(store: &Coordinator, pattern: &str, max: usize) -> Result<Survey, Failure> {
-        let both = async {
+    async fn read(
+        store: &Coordinator,
+        pattern: &str,
+        max: usize,
+        with_data: bool,
+    ) -> Result<Survey, Failure> {
+        let data = async {
+            match with_data {
+                true => data::read(store, pattern).await,
+                false => Ok(Vec::new()),
+            }
+        };
+        let all = async {
             tokio::join!(
                 store.survey(pattern, max),
-                store.survey_limiters(pattern, MAX_LIMITERS)
+                store.survey_limiters(pattern, MAX_LIMITERS),
+                data,
             )
         };
-        let Ok((held, limiters)) = timeout(READ_TIMEOUT, both).await else {
+        let Ok((held, limiters, data)) = timeout(READ_TIMEOUT, all).await else {
             return Err(Failure {
                 kind: "unreachable",
                 name: None,
@@ -85,16 +106,18 @@ impl Survey {
                 exit: Exit::UNREACHABLE,
             });
         };
-        let mut held = held?;
+        let (mut held, data) = (held?, data?);
         held.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
         match limiters {
             Ok(seen) => Ok(Survey {
                 held,
                 limiters: seen.limiters,
                 more: seen.more,
+                data,
             }),
             Err(e) if e.kind() == ErrorKind::Unsupported => Ok(Survey {
                 held,
+                data,
                 ..Survey::default()
             }),
             Err(e) => Err(e.into()),
@@ -133,11 +156,12 @@ fn print_snapshot(found: &Survey, store: &Coordinator, printer: &Printer) {
         printer.note(holders::nothing(store));
     }
     if !printer.is_json() && !found.held.is_empty() {
-        let rows = rows::rows(&found.held, &mut TtlEstimates::default());
+        let held: Vec<&Occupancy> = found.held.iter().collect();
+        let rows = rows::rows(&held, &TtlEstimates::default());
         let lines = rows.into_iter().map(|row| {
             let left = row.left.after(Duration::ZERO);
             let age = holders::or_dash(row.age.map(crate::humanize::duration));
-            let kind = row.kind.to_owned();
+            let kind = row.kind.word().to_owned();
             [row.name, kind, row.holder, age, left, row.used, row.waiters]
         });
         let headings = ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "USED", "WAITING"];

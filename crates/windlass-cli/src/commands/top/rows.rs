@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use windlass::{Holder, Kind, Occupancy};
+use windlass_term::printable;
 
 use crate::commands::holders;
 use crate::humanize;
@@ -11,8 +12,13 @@ use crate::humanize;
 /// One row: a holder, or a name that has only waiters.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ClaimRow {
-    pub(super) kind: &'static str,
+    pub(super) kind: Kind,
     pub(super) name: String,
+    /// The size of the pool.
+    pub(super) size: u32,
+    /// The owner, if the row is of a single one.
+    pub(super) owner: Option<String>,
+    /// The note and the owner, as they are shown.
     pub(super) holder: String,
     pub(super) age: Option<Duration>,
     pub(super) left: TimeLeft,
@@ -62,18 +68,15 @@ pub(super) struct TtlEstimates {
 }
 
 impl TtlEstimates {
-    fn left(&mut self, seen: &Occupancy, holder: &Holder) -> TimeLeft {
-        let Some(left) = holder.remaining else {
-            return TimeLeft::Forever;
-        };
-        let key = (seen.kind, seen.name.clone(), holder.owner.clone());
-        let of = self.longest.entry(key).or_default();
-        *of = left.max(*of);
-        TimeLeft::For { left, of: *of }
-    }
-
-    /// Removes holders that are gone.
-    fn forget(&mut self, found: &[Occupancy]) {
+    /// After a survey. Holders that are gone are forgotten.
+    pub(super) fn update(&mut self, found: &[Occupancy]) {
+        for seen in found {
+            for holder in &seen.holders {
+                let key = (seen.kind, seen.name.clone(), holder.owner.clone());
+                let of = self.longest.entry(key).or_default();
+                *of = holder.remaining.unwrap_or_default().max(*of);
+            }
+        }
         let present: std::collections::HashSet<(Kind, &str, &str)> = found
             .iter()
             .flat_map(|seen| seen.holders.iter().map(move |h| (seen, h)))
@@ -82,17 +85,36 @@ impl TtlEstimates {
         self.longest
             .retain(|(kind, name, owner), _| present.contains(&(*kind, name, owner)));
     }
+
+    fn left(&self, seen: &Occupancy, holder: &Holder) -> TimeLeft {
+        let Some(left) = holder.remaining else {
+            return TimeLeft::Forever;
+        };
+        let key = (seen.kind, seen.name.clone(), holder.owner.clone());
+        let of = self.longest.get(&key).copied().unwrap_or(left);
+        TimeLeft::For { left, of }
+    }
+}
+
+/// The note first: it says more than an owner, and is not cut off.
+fn note_and_owner(holder: &Holder) -> String {
+    let owner = printable(&holder.owner);
+    match holder.note.as_deref().filter(|note| !note.is_empty()) {
+        Some(note) => format!("{} ({owner})", printable(note)),
+        None => owner.into_owned(),
+    }
 }
 
 /// A row per holder, and one per name without a holder.
-pub(super) fn rows(found: &[Occupancy], ttls: &mut TtlEstimates) -> Vec<ClaimRow> {
-    ttls.forget(found);
+pub(super) fn rows(found: &[&Occupancy], ttls: &TtlEstimates) -> Vec<ClaimRow> {
     let mut rows = Vec::new();
     for seen in found {
         let first = rows.len();
-        let row = |holder: String, age, left| ClaimRow {
-            kind: seen.kind.word(),
+        let row = |owner, holder: String, age, left| ClaimRow {
+            kind: seen.kind,
             name: seen.name.clone(),
+            size: seen.size,
+            owner,
             holder,
             age,
             left,
@@ -101,13 +123,19 @@ pub(super) fn rows(found: &[Occupancy], ttls: &mut TtlEstimates) -> Vec<ClaimRow
         };
         for holder in &seen.holders {
             let left = ttls.left(seen, holder);
-            rows.push(row(humanize::holder(holder), holder.age, left));
+            let owner = Some(holder.owner.clone());
+            rows.push(row(owner, note_and_owner(holder), holder.age, left));
         }
         let shown: u64 = seen.holders.iter().map(|h| u64::from(h.weight)).sum();
         if seen.holders.is_empty() {
-            rows.push(row("-".to_owned(), None, TimeLeft::NotHeld));
+            rows.push(row(None, "-".to_owned(), None, TimeLeft::NotHeld));
         } else if shown < seen.used {
-            rows.push(row("… and others".to_owned(), None, TimeLeft::NotHeld));
+            rows.push(row(
+                None,
+                "… and others".to_owned(),
+                None,
+                TimeLeft::NotHeld,
+            ));
         }
         rows[first].used = holders::used(seen);
         rows[first].waiters = seen.waiters.to_string();
@@ -135,12 +163,13 @@ mod tests {
         for owner in ["ben", "cleo", "dan"] {
             permits.push(semaphore.clone().owner(owner).acquire().await.unwrap());
         }
-        let rows = rows(&found(&store).await, &mut TtlEstimates::default());
+        let found = found(&store).await;
+        let rows = rows(&found.iter().collect::<Vec<_>>(), &TtlEstimates::default());
         let lines: Vec<_> = rows
             .iter()
-            .map(|r| (r.kind, &*r.name, &*r.holder, &*r.used, &*r.waiters))
+            .map(|r| (r.kind.word(), &*r.name, &*r.holder, &*r.used, &*r.waiters))
             .collect();
-        assert_eq!(lines[0], ("lock", "a", "ann (why)", "1", "0"));
+        assert_eq!(lines[0], ("lock", "a", "why (ann)", "1", "0"));
         assert_eq!((lines[1].0, lines[1].3, lines[1].4), ("sem", "3/5", "0"));
         assert_eq!((lines[2].3, lines[2].4), ("", ""));
         assert_eq!(lines[3], ("sem", "b", "… and others", "", ""));
@@ -154,17 +183,23 @@ mod tests {
         let lock = store.lock("a").owner("ann").without_renewal();
         let guard = lock.clone().ttl(minute).acquire().await.unwrap();
         let mut ttls = TtlEstimates::default();
-        let of = |rows: Vec<ClaimRow>| match rows[0].left {
-            TimeLeft::For { left, of } => (left, of),
-            other => panic!("{other:?}"),
+        let mut read = async || {
+            let found = found(&store).await;
+            ttls.update(&found);
+            let rows = rows(&found.iter().collect::<Vec<_>>(), &ttls);
+            rows.first().map(|row| row.left)
         };
-        let (left, of_first) = of(rows(&found(&store).await, &mut ttls));
-        assert_eq!(left, of_first);
+        let Some(TimeLeft::For { left, of }) = read().await else {
+            panic!("not held");
+        };
+        assert_eq!(left, of);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let (left, still) = of(rows(&found(&store).await, &mut ttls));
-        assert!(left < still && still == of_first);
+        let Some(TimeLeft::For { left, of: still }) = read().await else {
+            panic!("not held");
+        };
+        assert!(left < still && still == of);
         assert!(guard.release().await.unwrap().was_held());
-        rows(&found(&store).await, &mut ttls);
+        assert_eq!(read().await, None);
         assert!(ttls.longest.is_empty());
     }
 

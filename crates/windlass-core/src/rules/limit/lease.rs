@@ -90,7 +90,7 @@ pub(super) fn charge(
         },
     ) = (rule, state)
     else {
-        return super::charge(rule, state, now, cost, 0);
+        return rule.charge(state, now, cost, 0);
     };
     let time = b.time_for(cost);
     let start = tat.max(Span::whole(now + life.min(b.lease_time())));

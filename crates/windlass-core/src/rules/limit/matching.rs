@@ -15,35 +15,24 @@
 //! The remaining states belong to rules that only other clients have, and are kept. Since a changed
 //! rule takes over a state, there are never many more states than one client has rules.
 
-use super::{Mismatch, Rule, RuleState, RuleStates, step_back};
+use super::{Mismatch, Rule, RuleState, RuleStates};
 
-/// The states as of now: those of these rules in their order, then those of other clients' rules.
-/// Also returns whether any was converted, or lowered because the clock has stepped back.
-pub(super) fn advance(
+/// Stored states, matched with rules.
+pub(super) struct MatchedStates<'a> {
+    /// For each rule its state, if it has one.
+    pub(super) own: Vec<Option<&'a RuleState>>,
+    /// The states of rules that only other clients have.
+    pub(super) others: Vec<&'a RuleState>,
+    /// Whether a rule has taken over the state of another.
+    pub(super) converted: bool,
+}
+
+/// Matches states that are not in the order of these rules.
+pub(super) fn match_states<'a>(
     rules: &[Rule],
-    stored: &RuleStates,
+    stored: &'a RuleStates,
     now: u64,
-) -> Result<(RuleStates, bool), Mismatch> {
-    // The common case: all states are in the order of the rules, or there are none yet.
-    let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(s));
-    let mark = step_back::mark(stored, now);
-    let mut lowered = mark != stored.mark();
-    let mut advance = |rule: &Rule, state: Option<&RuleState>| match state {
-        Some(state) => {
-            let usable = step_back::lower(rule, state, now, mark);
-            lowered |= usable != *state;
-            let state = rule.advance(&usable, now);
-            step_back::with_true_limit(rule, state, now, mark)
-        }
-        None => rule.fresh(now),
-    };
-    if stored.is_empty() || rules.iter().enumerate().all(in_order) {
-        let own = rules.iter().enumerate();
-        let own: Vec<RuleState> = own.map(|(i, rule)| advance(rule, stored.get(i))).collect();
-        let others = stored.iter().skip(rules.len()).cloned();
-        let states = own.into_iter().chain(others).collect::<RuleStates>();
-        return Ok((states.with_mark(mark), lowered));
-    }
+) -> Result<MatchedStates<'a>, Mismatch> {
     let mut free: Vec<Option<&RuleState>> = stored.iter().map(Some).collect();
     let mut found: Vec<Option<&RuleState>> = vec![None; rules.len()];
     for (rule, found) in rules.iter().zip(&mut found) {
@@ -81,9 +70,9 @@ pub(super) fn advance(
             });
         }
     }
-    let own = rules.iter().zip(found);
-    let own: Vec<RuleState> = own.map(|(rule, found)| advance(rule, found)).collect();
-    let others = others.into_iter().cloned();
-    let states = own.into_iter().chain(others).collect::<RuleStates>();
-    Ok((states.with_mark(mark), converted || lowered))
+    Ok(MatchedStates {
+        own: found,
+        others,
+        converted,
+    })
 }

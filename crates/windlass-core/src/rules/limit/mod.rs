@@ -11,7 +11,7 @@
 //! | `state.rs` | states and their stored text |
 //! | `bucket.rs`, `window.rs`, `log.rs` | the algorithms |
 //! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lease`]) |
-//! | `matching.rs` | which stored state belongs to which rule, when quotas have changed |
+//! | `matching.rs` | which stored state belongs to which rule, where quotas have changed |
 //! | `step_back.rs` | states written by a clock that was ahead |
 //! | `inspect.rs` | usage without knowing the quota |
 
@@ -30,9 +30,11 @@ mod window;
 
 pub use inspect::{QuotaUsage, usage};
 pub use log::CallLog;
-pub use rule::{InvalidRule, LimitStatus, Rule, status};
+pub use rule::{InvalidRule, Rule};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
+
+use matching::{MatchedStates, match_states};
 
 /// The longest period, in microseconds: 100 years. The current time plus two of these stays below
 /// 2^53, up to which Lua is exact.
@@ -90,7 +92,7 @@ pub fn decide(
     now: u64,
     want: &LimitOp,
 ) -> Result<RuleOutcome, Mismatch> {
-    let (states, converted) = matching::advance(rules, stored, now)?;
+    let (states, converted) = advance_all(rules, stored, now)?;
     let lone;
     let (costs, wait): (&[u64], u64) = match want {
         LimitOp::Peek => (&[], 0),
@@ -142,7 +144,7 @@ pub fn decide(
             if life > 0 {
                 lease::charge(&rules[i], state, now, cost, life)
             } else {
-                charge(&rules[i], state, now, cost, wait)
+                rules[i].charge(state, now, cost, wait)
             }
         };
         if let Some(mut states) = states.try_map(rules.len(), charge) {
@@ -186,15 +188,6 @@ pub fn take_in_place(
     Some((taken, rule.status(state, now, cost)))
 }
 
-/// The state after the charge; `None` if it is denied.
-fn charge(rule: &Rule, state: &RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
-    match rule {
-        Rule::Bucket(_) | Rule::Allowance { .. } => bucket::charge(rule, state, now, cost, wait),
-        Rule::Fixed { .. } | Rule::Sliding { .. } => window::charge(rule, state, now, cost),
-        Rule::Log { .. } => log::charge(rule, state, now, cost),
-    }
-}
-
 /// Returns units to each rule on its own; `granted` if any of them took some back. Units charged to
 /// a state that was reset since are not returned to its successor.
 fn return_units(
@@ -222,11 +215,180 @@ fn return_units(
 /// The stored states as of now under these rules: their own states in their order, then those of
 /// rules that only other clients have.
 pub fn advance(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
-    Ok(matching::advance(rules, stored, now)?.0)
+    Ok(advance_all(rules, stored, now)?.0)
+}
+
+/// As [`advance`]. Also returns whether any state was converted, or lowered because the clock has
+/// stepped back.
+fn advance_all(
+    rules: &[Rule],
+    stored: &RuleStates,
+    now: u64,
+) -> Result<(RuleStates, bool), Mismatch> {
+    let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(s));
+    let MatchedStates {
+        own,
+        others,
+        converted,
+    } = match stored.is_empty() || rules.iter().enumerate().all(in_order) {
+        true => MatchedStates {
+            own: (0..rules.len()).map(|i| stored.get(i)).collect(),
+            others: stored.iter().skip(rules.len()).collect(),
+            converted: false,
+        },
+        false => match_states(rules, stored, now)?,
+    };
+    let mark = step_back::mark(stored, now);
+    let mut lowered = mark != stored.mark();
+    let advance = |(rule, state): (&Rule, Option<&RuleState>)| match state {
+        Some(state) => {
+            let usable = step_back::lower(rule, state, now, mark);
+            lowered |= usable != *state;
+            let state = rule.advance(&usable, now);
+            step_back::with_true_limit(rule, state, now, mark)
+        }
+        None => rule.fresh(now),
+    };
+    let own = rules.iter().zip(own).map(advance);
+    let states: RuleStates = own.chain(others.into_iter().cloned()).collect();
+    Ok((states.with_mark(mark), converted || lowered))
 }
 
 /// When all quotas are whole again, so that the states can be dropped.
 #[inline]
 pub fn ends(states: &RuleStates, now: u64) -> u64 {
     states.iter().map(|s| s.ends(now)).max().unwrap_or(now)
+}
+
+/// The algorithms, each in its own file.
+impl Rule {
+    /// The state before the first call.
+    fn fresh(&self, now: u64) -> RuleState {
+        match self {
+            Rule::Bucket(b) => RuleState::bucket(b, Span::whole(now)),
+            Rule::Allowance { burst } => RuleState::Allowance {
+                limit: *burst,
+                used: 0,
+            },
+            Rule::Fixed { limit, period } => RuleState::Fixed {
+                limit: *limit,
+                period: *period,
+                start: now,
+                count: 0,
+                end: now + period,
+            },
+            Rule::Sliding { limit, period } => RuleState::Sliding {
+                limit: *limit,
+                period: *period,
+                start: now,
+                before: 0,
+                count: 0,
+            },
+            Rule::Log { limit, period } => RuleState::Log {
+                limit: *limit,
+                period: *period,
+                calls: CallLog::default(),
+            },
+        }
+    }
+
+    /// A state of this algorithm as of now under this rule.
+    fn advance(&self, state: &RuleState, now: u64) -> RuleState {
+        let state = match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::advance(self, state, now),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::advance(self, state, now),
+            Rule::Log { .. } => log::advance(self, state, now),
+        };
+        let state = state.unwrap_or_else(|| self.fresh(now));
+        state.with_limit(self.limit())
+    }
+
+    /// Whether the state was computed by a rule with the same rate or period, so that it needs no
+    /// conversion.
+    fn is_of(&self, state: &RuleState) -> bool {
+        match (self, state) {
+            (Rule::Bucket(b), RuleState::Bucket { amount, period, .. }) => {
+                (b.amount, b.period) == (*amount, *period)
+            }
+            (Rule::Allowance { .. }, RuleState::Allowance { .. }) => true,
+            (Rule::Fixed { period, .. }, RuleState::Fixed { period: theirs, .. })
+            | (Rule::Sliding { period, .. }, RuleState::Sliding { period: theirs, .. })
+            | (Rule::Log { period, .. }, RuleState::Log { period: theirs, .. }) => period == theirs,
+            _ => false,
+        }
+    }
+
+    /// The state after the charge; `None` if it is denied.
+    fn charge(&self, state: &RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
+        match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => {
+                bucket::charge(self, state, now, cost, wait)
+            }
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::charge(self, state, now, cost),
+            Rule::Log { .. } => log::charge(self, state, now, cost),
+        }
+    }
+
+    /// The status for a call of this cost.
+    #[inline(always)]
+    fn status(&self, state: &RuleState, now: u64, cost: u64) -> LimitStatus {
+        let (remaining, retry_after, reset_after) = match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::status(self, state, now, cost),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::status(self, state, now, cost),
+            Rule::Log { .. } => log::status(self, state, now, cost),
+        };
+        LimitStatus {
+            limit: self.limit(),
+            quota: 0,
+            remaining,
+            retry_after: if cost == 0 { Some(0) } else { retry_after },
+            reset_after,
+        }
+    }
+}
+
+/// The status of a limiter, for a call of some cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// The most units that one call can take.
+    pub limit: u64,
+    /// The position of the rule that `limit` and `remaining` are of.
+    pub quota: u16,
+    /// The units available now.
+    pub remaining: u64,
+    /// Microseconds until the cost is available; `None` for never.
+    pub retry_after: Option<u64>,
+    /// Microseconds until the quota is whole again; `None` for never.
+    pub reset_after: Option<u64>,
+}
+
+/// The status by all rules together. `states` are as of now.
+pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
+    let each = |(i, rule): (usize, &Rule)| LimitStatus {
+        quota: u16::try_from(i).unwrap_or(u16::MAX),
+        ..match states.get(i) {
+            Some(state) => rule.status(state, now, cost),
+            None => rule.status(&rule.fresh(now), now, cost),
+        }
+    };
+    let mut all = rules.iter().enumerate().map(each);
+    let Some(first) = all.next() else {
+        return LimitStatus {
+            limit: 0,
+            quota: 0,
+            remaining: 0,
+            retry_after: None,
+            reset_after: Some(0),
+        };
+    };
+    all.fold(first, |a, b| {
+        let tightest = if b.remaining < a.remaining { b } else { a };
+        LimitStatus {
+            limit: tightest.limit,
+            quota: tightest.quota,
+            remaining: tightest.remaining,
+            retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
+            reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
+        }
+    })
 }

@@ -1,9 +1,6 @@
 //! Quotas.
 
-use super::{
-    CallLog, MAX_LOG_UNITS, MAX_PERIOD_MICROS, MAX_UNITS, RuleState, RuleStates, Span, bucket, log,
-    window,
-};
+use super::{MAX_LOG_UNITS, MAX_PERIOD_MICROS, MAX_UNITS, Span};
 
 /// A valid quota, in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,79 +130,6 @@ impl Rule {
             Rule::Log { .. } => "sliding-log",
         }
     }
-
-    /// The state before the first call.
-    pub(super) fn fresh(&self, now: u64) -> RuleState {
-        match self {
-            Rule::Bucket(b) => RuleState::bucket(b, Span::whole(now)),
-            Rule::Allowance { burst } => RuleState::Allowance {
-                limit: *burst,
-                used: 0,
-            },
-            Rule::Fixed { limit, period } => RuleState::Fixed {
-                limit: *limit,
-                period: *period,
-                start: now,
-                count: 0,
-                end: now + period,
-            },
-            Rule::Sliding { limit, period } => RuleState::Sliding {
-                limit: *limit,
-                period: *period,
-                start: now,
-                before: 0,
-                count: 0,
-            },
-            Rule::Log { limit, period } => RuleState::Log {
-                limit: *limit,
-                period: *period,
-                calls: CallLog::default(),
-            },
-        }
-    }
-
-    /// A state of this algorithm as of now under this rule.
-    pub(super) fn advance(&self, state: &RuleState, now: u64) -> RuleState {
-        let state = match self {
-            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::advance(self, state, now),
-            Rule::Fixed { .. } | Rule::Sliding { .. } => window::advance(self, state, now),
-            Rule::Log { .. } => log::advance(self, state, now),
-        };
-        let state = state.unwrap_or_else(|| self.fresh(now));
-        state.with_limit(self.limit())
-    }
-
-    /// Whether the state was computed by a rule with the same rate or period, so that it needs no
-    /// conversion.
-    pub(super) fn is_of(&self, state: &RuleState) -> bool {
-        match (self, state) {
-            (Rule::Bucket(b), RuleState::Bucket { amount, period, .. }) => {
-                (b.amount, b.period) == (*amount, *period)
-            }
-            (Rule::Allowance { .. }, RuleState::Allowance { .. }) => true,
-            (Rule::Fixed { period, .. }, RuleState::Fixed { period: theirs, .. })
-            | (Rule::Sliding { period, .. }, RuleState::Sliding { period: theirs, .. })
-            | (Rule::Log { period, .. }, RuleState::Log { period: theirs, .. }) => period == theirs,
-            _ => false,
-        }
-    }
-
-    /// The status for a call of this cost.
-    #[inline(always)]
-    pub(super) fn status(&self, state: &RuleState, now: u64, cost: u64) -> LimitStatus {
-        let (remaining, retry_after, reset_after) = match self {
-            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::status(self, state, now, cost),
-            Rule::Fixed { .. } | Rule::Sliding { .. } => window::status(self, state, now, cost),
-            Rule::Log { .. } => log::status(self, state, now, cost),
-        };
-        LimitStatus {
-            limit: self.limit(),
-            quota: 0,
-            remaining,
-            retry_after: if cost == 0 { Some(0) } else { retry_after },
-            reset_after,
-        }
-    }
 }
 
 fn fits(units: u64, period: u64) -> Result<(), InvalidRule> {
@@ -263,50 +187,4 @@ impl Bucket {
         let parts = u128::from(time.us) * u128::from(self.amount) + u128::from(time.part);
         u64::try_from(parts / u128::from(self.period)).unwrap_or(u64::MAX)
     }
-}
-
-/// The status of a limiter, for a call of some cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitStatus {
-    /// The most units that one call can take.
-    pub limit: u64,
-    /// The position of the rule that `limit` and `remaining` are of.
-    pub quota: u16,
-    /// The units available now.
-    pub remaining: u64,
-    /// Microseconds until the cost is available; `None` for never.
-    pub retry_after: Option<u64>,
-    /// Microseconds until the quota is whole again; `None` for never.
-    pub reset_after: Option<u64>,
-}
-
-/// The status by all rules together. `states` are as of now.
-pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
-    let each = |(i, rule): (usize, &Rule)| LimitStatus {
-        quota: u16::try_from(i).unwrap_or(u16::MAX),
-        ..match states.get(i) {
-            Some(state) => rule.status(state, now, cost),
-            None => rule.status(&rule.fresh(now), now, cost),
-        }
-    };
-    let mut all = rules.iter().enumerate().map(each);
-    let Some(first) = all.next() else {
-        return LimitStatus {
-            limit: 0,
-            quota: 0,
-            remaining: 0,
-            retry_after: None,
-            reset_after: Some(0),
-        };
-    };
-    all.fold(first, |a, b| {
-        let tightest = if b.remaining < a.remaining { b } else { a };
-        LimitStatus {
-            limit: tightest.limit,
-            quota: tightest.quota,
-            remaining: tightest.remaining,
-            retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
-            reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
-        }
-    })
 }

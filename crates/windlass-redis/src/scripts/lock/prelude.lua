@@ -18,6 +18,8 @@
 
 local call = redis.call
 local fence_key = KEYS[1]
+-- quorum_node/prelude.lua sets it, and says what is different then.
+local is_quorum_node = false
 local next_fence, last_fence
 -- In a cluster each slot has a counter of its own, and may be migrating to another node.
 local may_migrate = string.find(fence_key, '{', 1, true)

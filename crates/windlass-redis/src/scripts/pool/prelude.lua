@@ -23,6 +23,8 @@
 
 local call = redis.call
 local fence_key = KEYS[1]
+-- quorum_node/prelude.lua sets it, and says what is different then.
+local is_quorum_node = false
 local next_fence, last_fence
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -3,9 +3,12 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::ZooKeeperServers;
+use crate::{ZooKeeperServers, eventually_blocking};
 
 use super::{Fault, StoreUnderTest};
+
+/// An election takes this long on a busy machine.
+const ELECTION: Duration = Duration::from_secs(20);
 
 /// Three servers that can be cut off from each other.
 pub(super) struct ThreeZooKeeperServers {
@@ -27,6 +30,16 @@ impl ThreeZooKeeperServers {
             self.victim.set(leader);
         }
         self.victim.get()
+    }
+
+    /// Now and then servers that were frozen elect no leader, whatever the clients do. As an operator
+    /// would, this restarts them.
+    fn ensure_leader(&self) {
+        if eventually_blocking(ELECTION, || self.servers.leader().is_some()) {
+            return;
+        }
+        println!("zookeeper: the servers elected no leader for {ELECTION:?}, and are restarted");
+        self.servers.restart_all(&[0, 1, 2]).unwrap();
     }
 
     /// The session timeout for the TTL.
@@ -76,7 +89,8 @@ impl StoreUnderTest for ThreeZooKeeperServers {
                 || {
                     [0, 1]
                         .into_iter()
-                        .for_each(|at| servers.resume(at).unwrap())
+                        .for_each(|at| servers.resume(at).unwrap());
+                    self.ensure_leader();
                 },
             ),
         ]

@@ -479,7 +479,7 @@ async fn refill(leased: LeasedLimiter, cache: Arc<TokenCache>) {
         }
         Ok(assumed) => {
             for waiter in waiters {
-                let _ = waiter.reply.send(Ok(assumed.decision(rules, waiter.units)));
+                let _ = waiter.reply.send(limiter.decision(&assumed, waiter.units));
             }
         }
         Err(error) => {

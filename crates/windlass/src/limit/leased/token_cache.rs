@@ -80,13 +80,7 @@ impl TokenCache {
         while let Some(left) = (seen & TOKENS).checked_sub(units)
             && now.as_nanos() < self.valid_until.load(Ordering::Acquire)
         {
-            let taken = self.current.compare_exchange_weak(
-                seen,
-                seen - units,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            match taken {
+            match self.take_seen(seen, units) {
                 Ok(_) => return CacheTake::Taken(left),
                 Err(changed) => seen = changed,
             }
@@ -97,6 +91,13 @@ impl TokenCache {
             }
             _ => CacheTake::Miss,
         }
+    }
+
+    /// Takes units of the lease that `seen` was read from; fails with what is there now.
+    fn take_seen(&self, seen: u64, units: u64) -> Result<u64, u64> {
+        let (taken, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        self.current
+            .compare_exchange_weak(seen, seen - units, taken, failed)
     }
 
     /// Whether to look for tokens in further leases before denying.
@@ -222,9 +223,20 @@ mod tests {
         assert_eq!(taken, 100_000);
     }
 
-    /// Leases that are valid and leases that are over take turns: no token of the latter is used, and none twice.
     #[test]
     fn tokens_are_not_used_by_the_validity_of_another_lease() {
+        let cache = TokenCache::new(Name::checked("x"));
+        cache.fill(7, Moment::from_nanos(20));
+        let seen = cache.current.load(Ordering::Acquire);
+        cache.empty();
+        cache.fill(7, Moment::from_nanos(5));
+        assert!(cache.take_seen(seen, 1).is_err());
+        assert_eq!(cache.left(), 7);
+    }
+
+    /// No token of an expired lease is used, and none twice.
+    #[test]
+    fn valid_and_expired_leases_take_turns() {
         let cache = TokenCache::new(Name::checked("x"));
         let now = Moment::from_nanos(10);
         let (mut filled, mut emptied, mut used_late) = (0, 0, 0);

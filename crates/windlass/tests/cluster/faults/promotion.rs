@@ -1,5 +1,6 @@
 //! A replica is promoted, and clients use it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -224,10 +225,13 @@ async fn fences_increase_over_a_takeover_with_an_old_copy() {
             own.unwrap().trim().parse::<u64>().unwrap()
         };
         let before = epoch();
-        // A node takes a new epoch only if another one has a higher epoch than its own.
+        // A node takes a new epoch only if another one has a higher epoch than its own. Not the
+        // replicas: one with the newest epoch would take over without a new one.
         let bumped = eventually_blocking(SOON, || {
             for node in cluster.nodes() {
-                let _ = node.command(&["CLUSTER", "BUMPEPOCH"]);
+                if node.command(&["ROLE"]).unwrap().starts_with("master") {
+                    let _ = node.command(&["CLUSTER", "BUMPEPOCH"]);
+                }
             }
             epoch() > before
         });
@@ -237,6 +241,14 @@ async fn fences_increase_over_a_takeover_with_an_old_copy() {
         assert!(next > highest, "{next} after {highest}");
         highest = next;
     }
+    // A takeover with an epoch that another node has heard of already would not be accepted.
+    let known = eventually_blocking(PROMOTION, || {
+        let mut epochs = cluster.nodes().iter().map(master_epochs);
+        let first = epochs.next().unwrap();
+        let distinct: HashSet<&String> = first.values().collect();
+        distinct.len() == first.len() && epochs.all(|other| other == first)
+    });
+    assert!(known, "the nodes agree on the epochs");
     master.kill().unwrap();
     let taken = eventually_blocking(PROMOTION, || {
         let _ = replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
@@ -247,6 +259,17 @@ async fn fences_increase_over_a_takeover_with_an_old_copy() {
     assert!(taken, "the replica takes over");
     let next = acquire(&w).await;
     assert!(next > highest, "{next} after {highest}");
+}
+
+/// The configuration epoch of each master, as this node knows it.
+fn master_epochs(node: &windlass_testkit::RedisServer) -> HashMap<String, String> {
+    let nodes = node.command(&["CLUSTER", "NODES"]).unwrap();
+    let masters = nodes.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let is_master = fields.get(2)?.contains("master");
+        is_master.then(|| Some((fields[0].to_owned(), (*fields.get(6)?).to_owned())))?
+    });
+    masters.collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

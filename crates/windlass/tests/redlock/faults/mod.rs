@@ -2,6 +2,7 @@
 
 mod load;
 mod node_selection;
+mod recovery;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -441,4 +442,21 @@ async fn short_lived_clients_use_a_distant_node_again() {
             .is_ok_and(|a| a.acquired().is_some())
     });
     assert!(again.await);
+}
+
+/// A node that keeps the fence would go on rejecting lower ones, so a reset that misses it says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gate_reset_needs_all_nodes() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "").await;
+    let gate = w.gate("stock");
+    assert!(gate.admit(Fence::new(9)).await.unwrap().is_admitted());
+    nodes.node(2).kill().unwrap();
+    let error = gate.reset().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("2 of 3 nodes"), "{error}");
+    nodes.node(2).restart().unwrap();
+    let reset = eventually(SOON, || async { gate.reset().await.is_ok() });
+    assert!(reset.await, "the last node forgets");
+    assert!(gate.admit(Fence::new(1)).await.unwrap().is_admitted());
 }
