@@ -1,8 +1,11 @@
 //! Project tasks: `cargo xtask test`, `cargo xtask ci`.
 
+mod book;
+mod links;
 mod mutants;
 #[cfg(test)]
 mod named;
+mod plot;
 mod run;
 mod servers;
 mod times;
@@ -25,7 +28,8 @@ usage: cargo xtask <task>
   chaos [--minutes N] [--store NAME]...
          clients of each store under random faults for N minutes (default 10); prints grants,
          faults, overlaps, fences that go back, leaks, and the longest time without service
-  ci     formatting, lints, documentation, each feature alone, then `test` and `interop`
+  book   build the pages of docs/ with the command reference into target/book, and check links
+  ci     formatting, lints, documentation, each feature alone, then `test`, `book`, `interop`
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         "mutants" => mutants(),
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "chaos" => chaos(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "book" => book::book(),
         "ci" => ci(),
         // Cargo runs test programs through this.
         "timed" => return times::timed(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -163,6 +168,8 @@ fn ci() -> Result<(), String> {
     test_on(servers)?;
     // The program that runs for minutes elsewhere works.
     chaos(&["--minutes", "0.2", "--store", "file"].map(str::to_owned))?;
+    // The program that the book describes has just been built.
+    book::book()?;
     interop(&[])
 }
 

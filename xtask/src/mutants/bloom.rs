@@ -76,8 +76,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter that lost its bits is not treated as empty (Redis: check)",
         file: "windlass-redis/src/bloom.rs",
-        from: "filter_exists(if complete { LOST } else { 1 })",
-        to: "filter_exists(if complete { 1 } else { LOST })",
+        from: "            true => Err(lost_bits(filter)),\n            false => Ok(true),",
+        to: "            true => Ok(true),\n            false => Err(lost_bits(filter)),",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
@@ -153,7 +153,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "bloom: a union across slots reports a source that lost its bits (Cluster)",
         file: "windlass-redis/src/bloom/whole_shard.rs",
-        from: "None if filters.check_missing_shard(from).await? => empty(from, shape),",
+        from: "None if filters.check_missing_shard(from, &shown).await? => empty(from, shape),",
         to: "None if filters.exists(from).await? => empty(from, shape),",
         caught_by: &[
             "-p",
@@ -161,6 +161,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "--test",
             "cluster",
             "union_across_slots_reports_lost_bits",
+        ],
+    },
+    Mutant {
+        breaks: "bloom: a union across slots reports a target that lost its bits (Cluster)",
+        file: "windlass-redis/src/scripts/bloom/merge.lua",
+        from: "redis.call('GET', KEYS[3]) == '1 ' .. ARGV[1]",
+        to: "redis.call('GET', KEYS[3]) == '2 ' .. ARGV[1]",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "union_across_slots_reports_lost_bits",
+        ],
+    },
+    Mutant {
+        breaks: "bloom: the time limit of a call is not one for all shards of a filter",
+        file: "windlass/src/bloom/mod.rs",
+        from: "            for shard in 0..wanted.shape.shards {\n                let reply = store.prepare(name.clone(), wanted, shard);\n",
+        to: "            for _ in 0..1 {\n                let reply = async {\n                    for shard in 1..wanted.shape.shards {\n                        store.prepare(name.clone(), wanted, shard - 1).await?;\n                    }\n                    store.prepare(name.clone(), wanted, wanted.shape.shards - 1).await\n                };\n",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--test",
+            "cli",
+            "filter_of_several_shards_is_created_over_a_slow_connection",
         ],
     },
 ];

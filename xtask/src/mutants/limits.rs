@@ -394,7 +394,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a clock that steps back does not block a limiter (rules: memory and file)",
-        file: "windlass-core/src/rules/limit/matching.rs",
+        file: "windlass-core/src/rules/limit/mod.rs",
         from: "            lowered |= usable != *state;\n",
         to: "            let _ = (usable, &mut lowered);\n            let usable = state.clone();\n",
         caught_by: &[

@@ -31,9 +31,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "metrics: names have a bounded number of labels",
-        file: "windlass/src/telemetry/metrics.rs",
-        from: "known.len() - others < max",
-        to: "known.len() - others < usize::MAX",
+        file: "windlass/src/telemetry/metrics/labels.rs",
+        from: "known.len() - others >= max",
+        to: "known.len() - others >= usize::MAX",
         caught_by: &[
             "-p",
             "windlass",
@@ -53,6 +53,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "--test",
             "metrics",
             "claims::losses_are_counted_by_reason",
+        ],
+    },
+    Mutant {
+        breaks: "metrics: a batch of checks that all fail is a failed call",
+        file: "windlass/src/telemetry/mod.rs",
+        from: "replies.as_ref().is_ok_and(any_ok)",
+        to: "replies.as_ref().is_ok_and(|replies| any_ok(replies) || !replies.is_empty())",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "metrics",
+            "batch_of_checks_that_all_fail_is_a_failed_call",
         ],
     },
     Mutant {

@@ -6,8 +6,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the address that an untrusted peer claims is not the client's",
         file: "windlass-tower/src/client_ip.rs",
-        from: "            if !self.is_trusted(client) {\n                break;\n            }\n",
-        to: "",
+        from: "        while self.is_trusted(client) {",
+        to: "        loop {",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -18,8 +18,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "X-Forwarded-For is read from the right",
         file: "windlass-tower/src/client_ip.rs",
-        from: "        line.rsplit(|&byte| byte == b',')\n            .map(|hop|",
-        to: "        line.split(|&byte| byte == b',')\n            .map(|hop|",
+        from: "line.as_bytes().rsplit(",
+        to: "line.as_bytes().split(",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a denied request does not reach the handler",
-        file: "windlass-tower/src/limit/mod.rs",
+        file: "windlass-tower/src/limit/stage.rs",
         from: "            } else if !decision.is_allowed() {\n                return self.deny",
         to: "            } else if !decision.is_allowed() && decision.is_never() {\n                return self.deny",
         caught_by: &[
@@ -89,9 +89,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "what a response is charged beyond the quota becomes a debt",
-        file: "windlass-tower/src/limit/charge.rs",
-        from: "limiter.reserve(key, chunk, ANY_WAIT)",
-        to: "limiter.reserve(key, chunk, std::time::Duration::ZERO)",
+        file: "windlass/src/limit/charge.rs",
+        from: "reserve_unrecorded(self, \"charge\", key, next, max_wait)",
+        to: "reserve_unrecorded(self, \"charge\", key, next, Duration::ZERO)",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an idempotency key belongs to its principal",
-        file: "windlass-tower/src/idempotency/mod.rs",
+        file: "windlass-tower/src/idempotency/stage.rs",
         from: "digest(&[principal.as_bytes(), key.as_bytes()])",
         to: "digest(&[&principal.as_bytes()[..0], key.as_bytes()])",
         caught_by: &[
@@ -115,9 +115,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an idempotency key is refused with another body",
-        file: "windlass-tower/src/idempotency/mod.rs",
-        from: "&Sha256::digest(body)]",
-        to: "&Sha256::digest(&body[..0])]",
+        file: "windlass-tower/src/idempotency/stage.rs",
+        from: "&Sha256::digest(body),",
+        to: "&Sha256::digest(&body[..0]),",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -128,7 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an interrupted request leaves its key failed if that is configured",
-        file: "windlass-tower/src/idempotency/mod.rs",
+        file: "windlass-tower/src/idempotency/running.rs",
         from: "guard.fail(\"interrupted\").await.map(drop)",
         to: "guard.forget().await",
         caught_by: &[
@@ -141,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an interrupted request leaves its key free",
-        file: "windlass-tower/src/idempotency/mod.rs",
+        file: "windlass-tower/src/idempotency/running.rs",
         from: "            runtime.spawn(end(guard, outcome));",
         to: "            runtime.spawn(async move { std::future::pending::<()>().await; drop((guard, outcome)) });",
         caught_by: &[
@@ -154,7 +154,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a response is stored although the client is gone",
-        file: "windlass-tower/src/idempotency/mod.rs",
+        file: "windlass-tower/src/idempotency/stage.rs",
         from: "            match tokio::spawn(finishing).await {",
         to: "        struct Abort(tokio::task::AbortHandle);\n        impl Drop for Abort {\n            fn drop(&mut self) {\n                self.0.abort();\n            }\n        }\n        let finishing = tokio::spawn(finishing);\n        let _abort = Abort(finishing.abort_handle());\n        match finishing.await {",
         caught_by: &[
@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "the refusal of an inner layer is not stored as the response",
-        file: "windlass-tower/src/idempotency/mod.rs",
+        file: "windlass-tower/src/idempotency/finish.rs",
         from: "if refused.is_some() || !(self.store_if)(parts.status) {",
         to: "if !(self.store_if)(parts.status) {",
         caught_by: &[
@@ -245,9 +245,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an interrupted request is charged",
-        file: "windlass-tower/src/limit/mod.rs",
-        from: "&counted.key, counted.if_interrupted);",
-        to: "&counted.key, 0);",
+        file: "windlass-tower/src/limit/stage.rs",
+        from: "charge::in_background(&plan, &counted.key, units);",
+        to: "let _ = (plan, units);",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -258,9 +258,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a charge empties a quota that is not refilled",
-        file: "windlass-tower/src/limit/charge.rs",
-        from: "Ok(Reserve::Denied(decision)) => return empty(limiter, key, decision).await,",
-        to: "Ok(Reserve::Denied(_)) => left -= chunk,",
+        file: "windlass/src/limit/charge.rs",
+        from: "next = decision.remaining().min(units - taken);",
+        to: "next = 0;",
         caught_by: &[
             "-p",
             "windlass-tower",
@@ -271,7 +271,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limit in shadow mode takes no charge from an enforced one",
-        file: "windlass-tower/src/limit/mod.rs",
+        file: "windlass-tower/src/limit/stage.rs",
         from: "true => response.extensions().get().copied(),",
         to: "true => response.extensions_mut().remove(),",
         caught_by: &[
@@ -345,6 +345,54 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "--test",
             "layers",
             "concurrency::request_beyond_the_bound",
+        ],
+    },
+    Mutant {
+        breaks: "text that a trusted proxy quotes in Forwarded is not an address",
+        file: "windlass-tower/src/client_ip.rs",
+        from: "} else if byte == separator && !is_quoted {",
+        to: "} else if byte == separator {",
+        caught_by: &[
+            "-p",
+            "windlass-tower",
+            "--lib",
+            "quoted_text_in_forwarded_is_not_an_address",
+        ],
+    },
+    Mutant {
+        breaks: "an escaped quote does not end the text that a proxy quotes",
+        file: "windlass-tower/src/client_ip.rs",
+        from: "byte == b'\"' && !is_escaped(&text[..i])",
+        to: "byte == b'\"'",
+        caught_by: &[
+            "-p",
+            "windlass-tower",
+            "--lib",
+            "client_writes_nothing_into_the_element_of_the_proxy",
+        ],
+    },
+    Mutant {
+        breaks: "a charge empties a window that others use meanwhile",
+        file: "windlass/src/limit/charge.rs",
+        from: "const MAX_TRIES: u32 = 32;",
+        to: "const MAX_TRIES: u32 = 2;",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "charge_empties_a_window_that_others_use_meanwhile",
+        ],
+    },
+    Mutant {
+        breaks: "the debt of a token bucket is bounded",
+        file: "windlass/src/limit/charge.rs",
+        from: "longest.saturating_mul(MAX_DEBT as u32)",
+        to: "longest.saturating_mul(1_000 * MAX_DEBT as u32)",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "debt_is_bounded_for_one_charge_and_for_all",
         ],
     },
 ];

@@ -8,10 +8,12 @@ mod counters;
 mod etcd;
 mod file;
 mod limits;
+mod master_epoch;
 mod metrics;
 mod middleware;
 mod permissions;
 mod quorum;
+mod redis_claims;
 mod replicated;
 mod run;
 mod traces;
@@ -46,10 +48,12 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("etcd", etcd::MUTANTS),
     ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
+    ("master_epoch", master_epoch::MUTANTS),
     ("metrics", metrics::MUTANTS),
     ("middleware", middleware::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
+    ("redis_claims", redis_claims::MUTANTS),
     ("replicated", replicated::MUTANTS),
     ("run", run::MUTANTS),
     ("traces", traces::MUTANTS),

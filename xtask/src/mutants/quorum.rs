@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a skipped node rejoins before it is needed",
-        file: "windlass-redlock/src/acquire.rs",
+        file: "windlass-redlock/src/acquire_round.rs",
         from: "            if !node.is_ready() {\n",
         to: "            if false && !node.is_ready() {\n",
         caught_by: &[
@@ -224,7 +224,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a silent node delays only one acquire (quorum)",
-        file: "windlass-redlock/src/acquire.rs",
+        file: "windlass-redlock/src/acquire_round.rs",
         from: "late.for_each(|node| nodes.node(node).mark_suspect());",
         to: "late.for_each(drop);",
         caught_by: &[

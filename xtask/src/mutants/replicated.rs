@@ -4,13 +4,6 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "fences increase after a failover that lost grants (sentinels)",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "call('INCRBY', KEYS[1], string.format('%.0f', raise))",
-        to: "call('INCRBY', KEYS[1], 0)",
-        caught_by: &["-p", "windlass", "--test", "sentinel", "that_lost_grants"],
-    },
-    Mutant {
         breaks: "fences increase after a failover that lost grants (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "self.send_fenced(&node, slot, command, fence_use).await",
@@ -24,99 +17,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences increase when a replica is promoted manually",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "local is_same = id == ARGV[1]",
-        to: "local is_same = id ~= nil",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "sentinel",
-            "fences_increase_for_clients_connected_before_the_promotion",
-        ],
-    },
-    Mutant {
-        breaks: "fences increase after a failover that lost the previous raise",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "newer > 0 and math.min(newer, 65536) * ARGV[6] or ARGV[5]",
-        to: "ARGV[5]",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "sentinel",
-            "fences_increase_after_a_failover_that_lost_the_previous_raise",
-        ],
-    },
-    Mutant {
-        breaks: "a raise of the fence counter stays behind the clock (restarts)",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
-        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "redis",
-            "fences_increase_when_the_counter_is_lost_after_restarts",
-        ],
-    },
-    Mutant {
-        breaks: "a raise of the fence counter stays behind the clock (sentinels)",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
-        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "sentinel",
-            "fences_increase_over_masters_that_start_from_old_copies",
-        ],
-    },
-    Mutant {
-        breaks: "a raise of the fence counter stays behind the clock (cluster)",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
-        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "cluster",
-            "fences_increase_over_a_takeover_with_an_old_copy",
-        ],
-    },
-    Mutant {
-        breaks: "a counter just ahead of the clock waits for it",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "if ahead and ahead >= 0 and ahead <= tonumber(ARGV[4]) then",
-        to: "if false then",
-        caught_by: &[
-            "-p",
-            "windlass-redis",
-            "--lib",
-            "a_counter_just_ahead_of_the_clock_is_waited_for",
-        ],
-    },
-    Mutant {
-        breaks: "a denied raise of the fence counter is an error",
-        file: "windlass-redis/src/connection/fenced.rs",
-        from: "decode(reply.map_err(CommandError::of_raise)?)?",
-        to: "decode(reply.unwrap_or(Value::Int(0)))?",
-        caught_by: &[
-            "-p",
-            "windlass",
-            "--test",
-            "redis",
-            "denied_raise_is_an_error_that_names_the_permission",
-        ],
-    },
-    Mutant {
         breaks: "the config epoch of the sentinels is part of the master epoch",
         file: "windlass-redis/src/connector.rs",
-        from: "epoch.number = Some(master.config_epoch());",
+        from: "epoch.number = Some(master.config_epoch);",
         to: "epoch.number = None;",
         caught_by: &[
             "-p",
@@ -127,30 +30,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "the config epoch of a cluster node is part of the master epoch",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "epoch = own and math.max(own, epoch or 0) or epoch",
-        to: "epoch = nil",
+        breaks: "of two masters of one epoch the one that most sentinels name counts",
+        file: "windlass-redis/src/sentinel.rs",
+        from: "(master.config_epoch, votes, master.address.clone())",
+        to: "(master.config_epoch, 0 * votes, master.address.clone())",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
-            "cluster",
-            "fences_increase_after_a_failover_that_lost_grants",
+            "sentinel",
+            "majority_decides_between_two_masters_of_one_epoch",
         ],
     },
     Mutant {
-        breaks: "an epoch is compared with the highest one that the counter was raised for",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "math.max(epoch or -1, noted or -1)",
-        to: "epoch or noted or -1",
-        caught_by: &["-p", "windlass-redis", "--lib", "master_epoch"],
+        breaks: "a client leaves the master of a single sentinel for that of the majority",
+        file: "windlass-redis/src/sentinel.rs",
+        from: "(newest.config_epoch == ours.config_epoch\n",
+        to: "(newest.config_epoch == ours.config_epoch + 1000\n",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "sentinel",
+            "client_leaves_the_master_of_a_single_sentinel_for_that_of_the_majority",
+        ],
     },
     Mutant {
         breaks: "one sentinel that knows of a failover is enough",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.config_epoch() > ours.config_epoch()",
-        to: "self.config_epoch() > ours.config_epoch() + 1000",
+        from: "newest.config_epoch > ours.config_epoch\n",
+        to: "newest.config_epoch > ours.config_epoch + 1000\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -279,7 +188,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release without a master reaches the next master",
-        file: "windlass/src/lease/guard.rs",
+        file: "windlass/src/lease/release.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &[
@@ -295,18 +204,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "if now.layout.epoch != before.layout.epoch {",
         to: "if false && now.layout.epoch != before.layout.epoch {",
-        caught_by: &[
-            "-p",
-            "windlass-redis",
-            "--lib",
-            "fences_are_raised_again_when_a_slot_returns",
-        ],
-    },
-    Mutant {
-        breaks: "the node's epoch is read when its counter is raised (cluster)",
-        file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "if ARGV[3] == '1' then",
-        to: "if ARGV[3] == '2' then",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -339,30 +236,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "the counter of a moving slot is raised before a fence is taken (cluster)",
-        file: "windlass-redis/src/connection/fenced.rs",
-        from: "let reply = self.send_asking(&raise).await;",
-        to: "let reply = Ok(Value::Int(i64::from(raise.args_iter().count() == 0)));",
-        caught_by: &[
-            "-p",
-            "windlass-redis",
-            "--lib",
-            "fences_of_an_importing_slot_are_raised_for_its_source",
-        ],
-    },
-    Mutant {
-        breaks: "the counter of a moving slot is raised for its source node (cluster)",
-        file: "windlass-redis/src/master_epoch.rs",
-        from: "number: self.number.max(source),",
-        to: "number: self.number.or(source),",
-        caught_by: &[
-            "-p",
-            "windlass-redis",
-            "--lib",
-            "fences_of_an_importing_slot_are_raised_for_its_source",
-        ],
-    },
-    Mutant {
         breaks: "a cancelled request of a batch is not resent (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "if attempt > 0 && !is_wanted() {",
@@ -389,8 +262,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the counter of a repromoted master is raised again (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.config_epoch() > ours.config_epoch()",
-        to: "self.config_epoch() > ours.config_epoch() && self.address != ours.address",
+        from: "newest.config_epoch > ours.config_epoch\n",
+        to: "(newest.config_epoch > ours.config_epoch && newest.address != ours.address)\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -414,7 +287,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master replaced while connecting is not used (sentinels)",
-        file: "windlass-redis/src/connection.rs",
+        file: "windlass-redis/src/connection/reconnect.rs",
         from: "if !accept_replaced && self.was_replaced(&handshake) {",
         to: "if !accept_replaced && self.was_replaced(&handshake) && false {",
         caught_by: &[
@@ -453,7 +326,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a demoted server is disconnected on any request",
-        file: "windlass-redis/src/batch.rs",
+        file: "windlass-redis/src/batch/many.rs",
         from: "router.find_new_master(first.name());",
         to: "let _ = first.name();",
         caught_by: &[
@@ -466,7 +339,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master replaced after its greeting is not used (sentinels)",
-        file: "windlass-redis/src/connection.rs",
+        file: "windlass-redis/src/connection/reconnect.rs",
         from: "= reply.inspect_err(|_| connection_failed(\"redis\"))?;\n",
         to: "= reply.inspect_err(|_| connection_failed(\"redis\"))?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
         caught_by: &[

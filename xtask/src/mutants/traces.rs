@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "once: finished work that cannot be stored is not repeated immediately",
-        file: "windlass/src/once.rs",
+        file: "windlass/src/once/guard.rs",
         from: "        let held = self.lock.abandon();",
         to: "        let held = self.lock.remaining(); drop(self.lock);",
         caught_by: &[
@@ -94,7 +94,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "once: storing the result is retried while the lease is held",
-        file: "windlass/src/once.rs",
+        file: "windlass/src/once/guard.rs",
         from: "Err(e) if is_worth_retrying(&e, failures) && self.lock.is_held() => {",
         to: "Err(e) if is_worth_retrying(&e, failures) && !self.lock.is_held() => {",
         caught_by: &[
@@ -181,6 +181,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass-redis",
             "--lib",
             "topic::receiver::tests::missing_numbers_are_gaps",
+        ],
+    },
+    Mutant {
+        breaks: "topics: the number of a message without reply is not used again (Redis)",
+        file: "windlass-redis/src/topic/publishers.rs",
+        from: "if let Err(CommandError::NotSent(_) | CommandError::Rejected(_)) = reply {",
+        to: "if reply.is_err() {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "number_of_a_message_without_reply_is_not_used_again",
+        ],
+    },
+    Mutant {
+        breaks: "topics: a publisher numbers all its messages (Redis)",
+        file: "windlass-redis/src/topic/publishers.rs",
+        from: "self.publishers.put_back(channel, publisher);",
+        to: "let _ = (channel, publisher);",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "messages_that_the_cluster_drops_are_reported_as_gaps",
         ],
     },
     Mutant {
