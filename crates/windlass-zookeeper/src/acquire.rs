@@ -170,7 +170,8 @@ impl<'a> ClaimAcquisition<'a> {
                         true => PoolData::with_size(self.request.share.size).bytes(),
                         false => Vec::new(),
                     };
-                    self.session.create_containers(&parent, &pool).await?;
+                    let mode = layout.parent_mode(kind);
+                    self.session.create_path(&parent, &pool, mode).await?;
                 }
                 Err(error) if is_connection_loss(&error) => reply_lost = true,
                 Err(error) => {

@@ -173,7 +173,8 @@ impl<'a> JointAcquisition<'a> {
                 Err(ZkError::NoNode) => {
                     let parents = plan.iter().map(|PlannedNode { request, .. }| {
                         let parent = paths::queue(request.kind, &request.name);
-                        Box::pin(async move { self.session.create_containers(&parent, b"").await })
+                        let mode = self.claims.queues.layout.parent_mode(request.kind);
+                        Box::pin(async move { self.session.create_path(&parent, b"", mode).await })
                     });
                     for created in join_all(parents.collect()).await {
                         created?;

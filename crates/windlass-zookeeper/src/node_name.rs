@@ -15,6 +15,8 @@ use std::sync::atomic::{self, AtomicU16};
 
 use sha2::{Digest as _, Sha256};
 
+use zookeeper_client::CreateMode;
+
 use windlass_core::Owner;
 use windlass_core::store::{Kind, WakeAddress};
 
@@ -28,6 +30,17 @@ const DIGITS: usize = 10;
 pub(super) enum NodeLayout {
     Curator,
     Kazoo,
+}
+
+impl NodeLayout {
+    /// How the parent of a queue is created. kazoo creates a lock's path once and then relies on it:
+    /// its second `acquire` fails if the server has removed an empty container in between.
+    pub(super) fn parent_mode(self, kind: Kind) -> CreateMode {
+        match (kind, self) {
+            (Kind::Lock, NodeLayout::Kazoo) => CreateMode::Persistent,
+            _ => CreateMode::Container,
+        }
+    }
 }
 
 /// The protection id of a claim, part of its node's name.

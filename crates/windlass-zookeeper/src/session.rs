@@ -238,18 +238,30 @@ impl Session {
     /// Creates a node with `data`, and its parents, as containers: the server removes a container some
     /// time after its last child.
     pub(super) async fn create_containers(&self, path: &str, data: &[u8]) -> Result<()> {
-        let container = CreateMode::Container.with_acls(self.acls);
+        self.create_path(path, data, CreateMode::Container).await
+    }
+
+    /// Creates a node with `data` in this mode, and its parents as containers.
+    pub(super) async fn create_path(
+        &self,
+        path: &str,
+        data: &[u8],
+        mode: CreateMode,
+    ) -> Result<()> {
         let mut end = 0;
         while end < path.len() {
             end = path[end + 1..]
                 .find('/')
                 .map_or(path.len(), |at| end + 1 + at);
-            let data = if end == path.len() { data } else { b"" };
+            let (data, mode) = match end == path.len() {
+                true => (data, mode),
+                false => (&b""[..], CreateMode::Container),
+            };
             let created = self.retry(|client| {
                 let client = client.clone();
                 let part = path[..end].to_owned();
-                let (data, container) = (data.to_vec(), container.clone());
-                async move { client.create(&part, &data, &container).await }
+                let (data, options) = (data.to_vec(), mode.with_acls(self.acls));
+                async move { client.create(&part, &data, &options).await }
             });
             match created.await? {
                 Ok(_) | Err(ZkError::NodeExists) => {}

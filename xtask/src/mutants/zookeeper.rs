@@ -4,6 +4,19 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a lock path that kazoo relies on is not removed (ZooKeeper)",
+        file: "windlass-zookeeper/src/node_name.rs",
+        from: "(Kind::Lock, NodeLayout::Kazoo) => CreateMode::Persistent,",
+        to: "(Kind::Lock, NodeLayout::Kazoo) => CreateMode::Container,",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "zookeeper",
+            "paths_shared_with_kazoo_are_kept",
+        ],
+    },
+    Mutant {
         breaks: "a renewal is confirmed by a majority (ZooKeeper)",
         file: "windlass-zookeeper/src/session.rs",
         from: "match check.commit().await.map_err(ZkError::from) {\n            Ok(_) => Ok(true),",

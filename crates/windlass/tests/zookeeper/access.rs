@@ -93,6 +93,30 @@ async fn acls_separate_users() {
     assert!(guard.release().await.unwrap().was_held());
 }
 
+/// kazoo creates a lock's path once, and its next `acquire` fails if the server has removed the path.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_shared_with_kazoo_are_kept() {
+    let server = server();
+    let raw = Client::connect(&server.addrs()[0].to_string())
+        .await
+        .unwrap();
+    let w = connect(&format!("zookeeper://{}?layout=kazoo", server.addrs()[0])).await;
+    let w = w.unwrap();
+    drop(w.lock("jobs/first").acquire().await.unwrap());
+    drop(w.locks(["second", "third"]).acquire().await.unwrap());
+    drop(w.semaphore("permits", 1).acquire().await.unwrap());
+    // The server removes empty containers in one pass, and their empty parents in the next.
+    let removed = || async { raw.check_stat("/windlass:sem").await.unwrap().is_none() };
+    assert!(
+        eventually(Duration::from_secs(30), removed).await,
+        "only locks are shared with kazoo"
+    );
+    for path in ["/jobs/first", "/second", "/third"] {
+        let stat = raw.check_stat(path).await.unwrap();
+        assert!(stat.is_some(), "{path} was removed");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_layouts_are_rejected() {
     let server = server();
