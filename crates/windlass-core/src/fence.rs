@@ -58,8 +58,9 @@ pub enum FenceStrength {
     /// wrong by more than the time between two masters, or is corrected by more than 4 s and the
     /// counter vanishes; two servers act as master at once, one of them cut off together with some
     /// clients; a slot leaves a node of a cluster and returns between two checks of a client, after
-    /// the node in between lost grants. `docs/choose-a-backend.md` ("What a failover can still
-    /// break") describes them, and how to prevent the second.
+    /// the node in between lost grants. Grants that wait for all replicas exclude the three, unless
+    /// the counter is deleted. `docs/choose-a-backend.md` ("What a failover can still break")
+    /// describes them.
     SingleNode,
     /// As long as a majority of the servers keep their counters.
     Quorum,

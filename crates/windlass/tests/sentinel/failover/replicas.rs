@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass::{ErrorKind, Options};
+use windlass::{Coordinator, ErrorKind, Options};
 use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::{RedisReplicated, RedisServer, eventually, eventually_blocking};
 
@@ -109,6 +109,48 @@ async fn grant_counts_once_replicas_have_it() {
         w.lock("alone").acquire().await.is_ok(),
         "without replicas it is granted"
     );
+}
+
+/// Acquires and releases `count` times. Returns the fences of the grants that count.
+async fn fences(w: &Coordinator, count: usize) -> Vec<u64> {
+    let mut fences = Vec::new();
+    for _ in 0..count {
+        if let Ok(guard) = w.lock("stock").acquire().await {
+            fences.push(guard.fence().get());
+            guard.release().await.unwrap();
+        }
+    }
+    fences
+}
+
+/// No sentinel numbers the new master, the clock is behind the counter, and the old master goes on
+/// serving its clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_that_all_replicas_have_never_go_back() {
+    let old = RedisServer::start().unwrap();
+    let new = RedisServer::start().unwrap();
+    let port = old.port().to_string();
+    new.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    let plain = windlass::connect(&old.url()).await.unwrap();
+    let url = format!("{}?replicas=1&replicas_timeout=300ms", old.url());
+    let safe = windlass::connect(&url).await.unwrap();
+    let ahead = ["INCRBY", "windlass:fence", "3600000000"];
+    fences(&plain, 1).await;
+    old.command(&ahead).unwrap();
+    let in_sync = eventually(4 * SOON, || async { !fences(&safe, 1).await.is_empty() });
+    assert!(in_sync.await, "the replica is in sync");
+    let before = fences(&safe, 20).await;
+    assert_eq!(before.len(), 20);
+
+    new.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    let next = windlass::connect(&new.url()).await.unwrap();
+    let after = fences(&next, 20).await;
+    assert!(after.iter().all(|fence| fence > before.last().unwrap()));
+    let uncounted = fences(&safe, 3).await;
+    assert!(uncounted.is_empty(), "the old master has no replica left");
+    // What the mode prevents: a later grant of the old master has a lower fence.
+    let late = fences(&plain, 1).await;
+    assert!(late[0] < *after.last().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
