@@ -18,23 +18,36 @@ use redis::{
 pub(super) use self::multi_host::MultiHostUrl;
 use super::keys::Keys;
 use windlass_core::error::{Error, Result};
-use windlass_core::store::Replicas;
+use windlass_core::store::{Replicas, WakeUpPolicy};
 
 /// The query parameters that Windlass reads itself; the driver never sees them.
-const OWN_PARAMETERS: [&str; 5] = [
+const OWN_PARAMETERS: [&str; 6] = [
     "tls_ca",
     "prefix",
     "replicas",
     "replicas_timeout",
     "replicas_on_disk",
+    "wake_ups",
 ];
+
+/// For the hint of an error about a parameter.
+const KNOWN_PARAMETERS: &str =
+    "known parameters: tls_ca, prefix, replicas, replicas_timeout, replicas_on_disk, wake_ups";
 
 /// What a URL says about the store, besides its servers.
 #[derive(Debug)]
 pub(super) struct StoreOptions {
     pub(super) keys: Keys,
-    /// The replicas that a grant waits for.
+    pub(super) grants: GrantOptions,
+}
+
+/// When a grant counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GrantOptions {
+    /// The replicas that it waits for.
     pub(super) replicas: Option<Replicas>,
+    /// Whether a wake-up has to be confirmed.
+    pub(super) wake_ups: WakeUpPolicy,
 }
 
 /// A host and its port.
@@ -138,9 +151,13 @@ pub(super) fn single_server(url: &str) -> Result<(redis::Client, StoreOptions)> 
     let (url, count) = take_parameter(&url, "replicas");
     let (url, timeout) = take_parameter(&url, "replicas_timeout");
     let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
+    let (url, wake_ups) = take_parameter(&url, "wake_ups");
     let options = StoreOptions {
         keys: Keys::with_prefix(prefix.as_deref())?,
-        replicas: replicas::from_parameters(count, timeout, on_disk)?,
+        grants: GrantOptions {
+            replicas: replicas::from_parameters(count, timeout, on_disk)?,
+            wake_ups: wake_up_policy(wake_ups.as_deref())?,
+        },
     };
     check_remaining_parameters(&url)?;
     let tls = url.starts_with("rediss:");
@@ -182,14 +199,25 @@ fn check_remaining_parameters(url: &str) -> Result<()> {
             };
             return Err(Error::invalid("connect", message).with_hint(match key {
                 "db" => "the database is part of the path: redis://HOST/3",
-                _ => {
-                    "known parameters: tls_ca, prefix, replicas, replicas_timeout, replicas_on_disk"
-                }
+                _ => KNOWN_PARAMETERS,
             }));
         }
         seen.push(key);
     }
     Ok(())
+}
+
+/// The value of the parameter `wake_ups`.
+fn wake_up_policy(value: Option<&str>) -> Result<WakeUpPolicy> {
+    match value {
+        None | Some("trust") => Ok(WakeUpPolicy::Trust),
+        Some("confirm") => Ok(WakeUpPolicy::Confirm),
+        Some(other) => {
+            let message = format!("wake_ups={other} is neither trust nor confirm");
+            let hint = "?wake_ups=confirm if other users of the server may forge wake-ups";
+            Err(Error::invalid("connect", message).with_hint(hint))
+        }
+    }
 }
 
 /// Removes the first parameter of that name from the query of a URL. A second one stays, and is
@@ -229,6 +257,8 @@ mod tests {
             "redis://h?replicas=1&replicas=2",
             "redis://h?prefix=a&prefix=b",
             "redis://h?prefix=a:b",
+            "redis://h?wake_ups=no",
+            "redis://h?wake_ups=confirm&wake_ups=trust",
             "redis://h?tls_ca=/etc/ca.pem",
             "redis+unix:///run/redis.sock?databse=3",
             "redis+unix:///run/redis.sock?db=3&db=4",
@@ -244,7 +274,7 @@ mod tests {
         for url in [
             "redis://h",
             "redis://h/3?",
-            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s&prefix=acme",
+            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s&prefix=acme&wake_ups=confirm",
             "redis+unix:///run/redis.sock?db=3&user=u&pass=p",
         ] {
             single_server(url).map(drop).expect(url);

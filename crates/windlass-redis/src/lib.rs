@@ -55,7 +55,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use self::address::StoreOptions;
+use self::address::{GrantOptions, StoreOptions};
 use self::batch::Batcher;
 use self::bloom::RedisBloomFilters;
 use self::claims::RedisClaims;
@@ -82,6 +82,7 @@ use windlass_core::store::limit::{LimitRequest, LimitStore};
 use windlass_core::store::{
     Backend, BloomStore, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, OnceStore, Pending, PermissionStore, Replicas, SeenStore, TopicStore,
+    WakeUpPolicy,
 };
 
 /// The Redis store of one coordinator.
@@ -90,7 +91,7 @@ pub struct Redis {
     address: Arc<str>,
     router: Arc<Router>,
     capabilities: Capabilities,
-    replicas: Option<Replicas>,
+    grants: GrantOptions,
     claims: RedisClaims,
     limits: Batcher<LimitRequest>,
     /// Once a topic is used.
@@ -108,13 +109,13 @@ impl Redis {
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = redact(url).into();
         let connected = Redis::connect(url, call_timeout, id, listener).await;
-        let (router, capabilities, replicas) =
+        let (router, capabilities, grants) =
             connected.map_err(|e| e.with_backend(address.to_string()))?;
         let router = Arc::new(router);
         Ok(Arc::new(Redis {
             address,
             capabilities,
-            replicas,
+            grants,
             claims: RedisClaims::new(Arc::clone(&router)),
             limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
             topics: Arc::default(),
@@ -127,27 +128,27 @@ impl Redis {
         call_timeout: Duration,
         id: u64,
         listener: Weak<dyn GrantListener>,
-    ) -> Result<(Router, Capabilities, Option<Replicas>)> {
+    ) -> Result<(Router, Capabilities, GrantOptions)> {
         let scheme = url.split("://").next().unwrap_or("");
         if scheme.ends_with("+cluster") {
-            let (cluster, replicas) = Cluster::open(url, call_timeout, id, listener).await?;
-            return Ok((Router::Cluster(cluster), CLUSTER, replicas));
+            let (cluster, grants) = Cluster::open(url, call_timeout, id, listener).await?;
+            return Ok((Router::Cluster(cluster), CLUSTER, grants));
         }
         if scheme.ends_with("+sentinel") {
-            let (sentinels, StoreOptions { keys, replicas }) = Sentinels::parse(url, call_timeout)?;
+            let (sentinels, StoreOptions { keys, grants }) = Sentinels::parse(url, call_timeout)?;
             let connector = Connector::Master(Arc::clone(&sentinels));
             let connection = Connection::new(connector, keys, call_timeout, id, listener);
             // Before the first connect: the master may be replaced while the connection is being
             // made.
             sentinel::watch(&sentinels, &connection);
             connection.connect().await?;
-            return Ok((Router::Single(connection), SENTINEL, replicas));
+            return Ok((Router::Single(connection), SENTINEL, grants));
         }
-        let (client, StoreOptions { keys, replicas }) = address::single_server(url)?;
+        let (client, StoreOptions { keys, grants }) = address::single_server(url)?;
         let connector = Connector::Server(client);
         let connection = Connection::new(connector, keys, call_timeout, id, listener);
         connection.connect().await?;
-        Ok((Router::Single(connection), CAPABILITIES, replicas))
+        Ok((Router::Single(connection), CAPABILITIES, grants))
     }
 
     fn router(&self) -> Arc<Router> {
@@ -165,7 +166,11 @@ impl Backend for Redis {
     }
 
     fn replicas(&self) -> Option<Replicas> {
-        self.replicas
+        self.grants.replicas
+    }
+
+    fn wake_up_policy(&self) -> WakeUpPolicy {
+        self.grants.wake_ups
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {

@@ -185,6 +185,7 @@ impl Options {
         keeper.store_opened(
             drift.or_else(|| backend.drift()).unwrap_or_default(),
             Telemetry::new(backend.capabilities().kind, &self.metrics),
+            backend.wake_up_policy(),
         );
         Ok(Coordinator::new(
             backend,

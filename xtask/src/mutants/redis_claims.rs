@@ -4,6 +4,19 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a forged wake-up grants nothing where wake-ups are confirmed",
+        file: "windlass/src/lease/renewal_loop.rs",
+        from: "                    && self.trusts_wake_ups()\n",
+        to: "",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "forged_wake_up_grants_nothing_where_wake_ups_are_confirmed",
+        ],
+    },
+    Mutant {
         breaks: "every key of a tenant is below its prefix, the fence counter included",
         file: "windlass-redis/src/keys.rs",
         from: "fence: format!(\"{prefix}{OWN}fence\"),",

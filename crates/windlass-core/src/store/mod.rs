@@ -49,7 +49,7 @@ pub use inventory::{DataKind, InventoryStore, NamePage};
 pub use latch::{CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, Reset};
 pub use notification::{Channel, NotificationStore, Subscriber, SubscriptionHandle};
 pub use occupancy::{Holder, Occupancy};
-pub use wake_up::{GrantListener, NoListener, WakeAddress};
+pub use wake_up::{GrantListener, NoListener, WakeAddress, WakeUpPolicy};
 
 use crate::error::Result;
 use crate::{Drift, Fence, FenceStrength};
@@ -118,6 +118,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// The replicas that must acknowledge a grant, if the URL sets them.
     fn replicas(&self) -> Option<Replicas> {
         None
+    }
+
+    /// What a wake-up of this store is worth.
+    fn wake_up_policy(&self) -> WakeUpPolicy {
+        WakeUpPolicy::Trust
     }
 
     /// The longest TTL that the store allows, if the URL sets it.

@@ -14,6 +14,16 @@ pub struct WakeAddress {
     pub claim: u64,
 }
 
+/// What a client does with a wake-up that names the ticket of its claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WakeUpPolicy {
+    /// The claim is held at once: a hand-off costs no further round trip.
+    #[default]
+    Trust,
+    /// The client asks the store: for stores where others may forge wake-ups.
+    Confirm,
+}
+
 /// Receives what a store reports about a client's claims without being called. Must not block.
 pub trait GrantListener: Send + Sync {
     /// The claim was granted. Without a fence this is only a hint: renew the claim to find out.

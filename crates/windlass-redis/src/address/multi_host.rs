@@ -1,6 +1,8 @@
 //! URLs that name several hosts.
 
-use super::{HostPort, StoreOptions, read_ca, replicas};
+use super::{
+    GrantOptions, HostPort, KNOWN_PARAMETERS, StoreOptions, read_ca, replicas, wake_up_policy,
+};
 use crate::keys::Keys;
 use windlass_core::error::{Error, Result};
 
@@ -88,7 +90,10 @@ impl MultiHostUrl {
         )?;
         Ok(StoreOptions {
             keys: Keys::with_prefix(self.take("prefix").as_deref())?,
-            replicas,
+            grants: GrantOptions {
+                replicas,
+                wake_ups: wake_up_policy(self.take("wake_ups").as_deref())?,
+            },
         })
     }
 
@@ -98,10 +103,9 @@ impl MultiHostUrl {
             None => Ok(()),
             Some((key, _)) => {
                 let unknown = format!("the URL has an unknown parameter {key:?}");
-                Err(Error::invalid("connect", unknown).with_hint(
-                    "known parameters: tls_ca, prefix, replicas, replicas_timeout, replicas_on_disk; \
-                     with Sentinel also sentinel_user, sentinel_password",
-                ))
+                Err(Error::invalid("connect", unknown).with_hint(format!(
+                    "{KNOWN_PARAMETERS}; with Sentinel also sentinel_user, sentinel_password"
+                )))
             }
         }
     }

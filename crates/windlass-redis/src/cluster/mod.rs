@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, Value};
 
 use self::slot_map::{SlotMap, watch};
-use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::address::{GrantOptions, HostPort, MultiHostUrl, ServerOptions};
 use super::connection::{Connection, pipeline};
 use super::connector::Connector;
 use super::errors::{CommandError, Rejection};
@@ -35,7 +35,7 @@ use super::script::{self, Script};
 use super::slots;
 use super::topology::{ClusterLayout, Redirection};
 use windlass_core::error::{Error, ErrorKind, Result as Outcome};
-use windlass_core::store::{GrantListener, Replicas};
+use windlass_core::store::GrantListener;
 use windlass_core::{Clock, Moment};
 
 const EXAMPLE: &str =
@@ -67,13 +67,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// From a URL; also its parameters about replicas.
+    /// From a URL; also its parameters about grants.
     pub(super) async fn open(
         url: &str,
         call_timeout: Duration,
         id: u64,
         grant_listener: Weak<dyn GrantListener>,
-    ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
+    ) -> Outcome<(Arc<Cluster>, GrantOptions)> {
         // This clock counts suspended time.
         Self::open_with_clock(Clock::system(), url, call_timeout, id, grant_listener).await
     }
@@ -84,7 +84,7 @@ impl Cluster {
         call_timeout: Duration,
         id: u64,
         grant_listener: Weak<dyn GrantListener>,
-    ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
+    ) -> Outcome<(Arc<Cluster>, GrantOptions)> {
         let mut url = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
         match url.path.as_slice() {
             [] => {}
@@ -126,7 +126,7 @@ impl Cluster {
         push_connection.connect().await?;
         let _ = cluster.push_connection.set(push_connection);
         tokio::spawn(watch(Arc::downgrade(&cluster)));
-        Ok((cluster, options.replicas))
+        Ok((cluster, options.grants))
     }
 
     /// The connection that wake-ups and notifications arrive on, from all nodes: a cluster forwards

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 
 pub use self::node_client::{Confirmed, NodeClient, NodeStatus};
-use super::address::{StoreOptions, single_server};
+use super::address::{GrantOptions, StoreOptions, single_server};
 use super::batch::Batcher;
 use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply, is_recorded};
 use super::claims::RedisClaims;
@@ -53,7 +53,7 @@ impl RedisNodeClient {
             redis: Redis {
                 address: redact(url).into(),
                 capabilities: CAPABILITIES,
-                replicas: None,
+                grants: GrantOptions::default(),
                 claims: RedisClaims::new(Arc::clone(&router)),
                 limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
                 topics: Arc::default(),

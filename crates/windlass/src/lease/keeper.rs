@@ -20,7 +20,7 @@ use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
 use crate::telemetry::Telemetry;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::WakeAddress;
+use windlass_core::store::{WakeAddress, WakeUpPolicy};
 
 /// A grant that the store does not show completely yet is renewed for the first time after this long.
 const RECORD_AFTER: Duration = Duration::from_millis(50);
@@ -35,6 +35,8 @@ pub(crate) struct Keeper {
     drift: OnceLock<Drift>,
     /// Set once the store is connected, which it names.
     telemetry: OnceLock<Telemetry>,
+    /// Set once the store is connected, which may prescribe it.
+    wake_ups: OnceLock<WakeUpPolicy>,
     pub(super) runtime: Handle,
     table: Mutex<Table>,
     pub(super) releases: ReleaseQueue,
@@ -60,6 +62,7 @@ impl Keeper {
             client: new_client_id(),
             drift: OnceLock::new(),
             telemetry: OnceLock::new(),
+            wake_ups: OnceLock::new(),
             runtime: runtime.clone(),
             table: Mutex::new(Table {
                 claims: HashMap::new(),
@@ -87,10 +90,16 @@ impl Keeper {
         self.call_timeout
     }
 
-    /// Sets the clock drift to allow for, and what is recorded; called once, before the first claim.
-    pub(crate) fn store_opened(&self, drift: Drift, telemetry: Telemetry) {
+    /// Sets the clock drift to allow for, what is recorded, and what wake-ups are worth; called once, before the
+    /// first claim.
+    pub(crate) fn store_opened(&self, drift: Drift, telemetry: Telemetry, wake_ups: WakeUpPolicy) {
         let _ = self.drift.set(drift);
         let _ = self.telemetry.set(telemetry);
+        let _ = self.wake_ups.set(wake_ups);
+    }
+
+    pub(super) fn trusts_wake_ups(&self) -> bool {
+        self.wake_ups.get().copied().unwrap_or_default() == WakeUpPolicy::Trust
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {

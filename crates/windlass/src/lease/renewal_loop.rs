@@ -5,7 +5,8 @@
 //! once. A failed call is retried until the claim's validity ends; then the claim is lost.
 //!
 //! **Wake-ups** only save time: a grant whose wake-up is lost is found by the next heartbeat. A wake-up makes a claim
-//! held only if it names the claim's own ticket and the last heartbeat is recent. Otherwise the store is asked.
+//! held only if it names the claim's own ticket, the last heartbeat is recent, and the store does not ask for
+//! confirmation ([`WakeUpPolicy`](windlass_core::store::WakeUpPolicy)). Otherwise the store is asked.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -269,6 +270,7 @@ impl GrantListener for Keeper {
             // If the last heartbeat is overdue, the store may have granted a shorter validity than assumed here.
             (ClaimPhase::Queued, Some(_))
                 if state.fence == fence
+                    && self.trusts_wake_ups()
                     && claim.is_valid_if_granted(&state, now)
                     && now < state.confirmed + claim.spec.ttl / 2 =>
             {

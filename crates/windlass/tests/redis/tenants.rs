@@ -69,6 +69,77 @@ async fn clients_with_different_prefixes_do_not_meet() {
     }
 }
 
+/// A wake-up for the first waiter of a lock, made from what is stored.
+struct WakeUpForgery {
+    /// The key of the waiter's record.
+    claim: String,
+    channel: String,
+    message: String,
+    ticket: String,
+}
+
+impl WakeUpForgery {
+    fn read(server: &RedisServer, prefix: &str, name: &str) -> WakeUpForgery {
+        let queue = format!("{prefix}windlass:lock:line:{{{prefix}{name}}}");
+        let first = ["ZRANGE", &queue, "0", "0", "WITHSCORES"];
+        let queued = server.command(&first).unwrap();
+        let (owner, ticket) = queued.split_once('\n').unwrap();
+        let claim = format!("{prefix}windlass:lock:claim:{{{prefix}{name}}} {owner}");
+        let record = server.command(&["GET", &claim]).unwrap();
+        let words: Vec<&str> = record.split(' ').collect();
+        WakeUpForgery {
+            channel: words[3].to_owned(),
+            message: format!("{} {ticket}", words[4]),
+            ticket: ticket.to_owned(),
+            claim,
+        }
+    }
+}
+
+/// Another user of the server reads everything and publishes on every channel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_wake_up_grants_nothing_where_wake_ups_are_confirmed() {
+    let server = RedisServer::start().unwrap();
+    for (parameter, believed) in [("?wake_ups=confirm", false), ("", true)] {
+        let w = connect(&format!("{}{parameter}", server.url())).await;
+        let w = w.unwrap();
+        let name = format!("stock{believed}");
+        let holder = w.lock(&name).acquire().await.unwrap();
+        let mut waiting = tokio::spawn({
+            let (w, name) = (w.clone(), name.clone());
+            async move { w.lock(&name).acquire().await.unwrap() }
+        });
+        wait_for_waiters(&w, &name, 1).await;
+        let forgery = WakeUpForgery::read(&server, "", &name);
+        let asked = renewals(&server);
+        let publish = ["PUBLISH", &forgery.channel, &forgery.message];
+        assert_eq!(server.command(&publish).unwrap(), "1", "it is received");
+        if believed {
+            let forged = tokio::time::timeout(SOON, &mut waiting).await;
+            assert_eq!(forged.unwrap().unwrap().fence().to_string(), forgery.ticket);
+            continue;
+        }
+        // The client asks the store, and goes on waiting.
+        assert!(eventually(SOON, async || renewals(&server) > asked).await);
+        let shown = w.lock(&name).inspect().await.unwrap();
+        assert_eq!(shown.holder.unwrap().fence, Some(holder.fence()));
+        assert!(!waiting.is_finished(), "the lock is held");
+        assert!(holder.release().await.unwrap().was_held());
+        let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        assert!(next.release().await.unwrap().was_held());
+    }
+}
+
+/// How many scripts the server has run.
+fn renewals(server: &RedisServer) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).unwrap();
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_evalsha:"));
+    let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
 /// What a tenant's user may do, on keys and channels of its prefix.
 const COMMANDS: [&str; 10] = [
     "+get",
@@ -99,15 +170,14 @@ async fn tenant_cannot_read_forge_or_raise_anything_of_another() {
     wait_for_waiters(&w, "stock", 1).await;
     // What a forged wake-up needs, as only an administrator can read it.
     let queue = "acme:windlass:lock:line:{acme:stock}";
-    let queued = server
-        .command(&["ZRANGE", queue, "0", "0", "WITHSCORES"])
-        .unwrap();
-    let (owner, ticket) = queued.split_once('\n').unwrap();
-    let claim = format!("acme:windlass:lock:claim:{{acme:stock}} {owner}");
-    let record = server.command(&["GET", &claim]).unwrap();
-    let words: Vec<&str> = record.split(' ').collect();
-    let (channel, forged) = (words[3], format!("{} {ticket}", words[4]));
-    assert!(channel.starts_with("acme:windlass:wake:"), "{record}");
+    let forgery = WakeUpForgery::read(&server, "acme:", "stock");
+    let WakeUpForgery {
+        claim,
+        channel,
+        message: forged,
+        ticket,
+    } = &forgery;
+    assert!(channel.starts_with("acme:windlass:wake:"), "{channel}");
 
     let publish = format!("return redis.call('PUBLISH', '{channel}', '{forged}')");
     let raise = "return redis.call('INCRBY', 'acme:windlass:fence', 1000000)";
@@ -115,13 +185,13 @@ async fn tenant_cannot_read_forge_or_raise_anything_of_another() {
         &["GET", "acme:stock"],
         &["DEL", "acme:stock"],
         &["SET", "acme:stock", "me"],
-        &["GET", &claim],
+        &["GET", claim],
         &["ZRANGE", queue, "0", "-1"],
         &["SET", "acme:windlass:fence", "1"],
         &["INCRBY", "acme:windlass:fence", "1000000"],
         &["EVAL", raise, "0"],
         &["SUBSCRIBE", channel],
-        &["PUBLISH", channel, &forged],
+        &["PUBLISH", channel, forged],
         &["EVAL", &publish, "0"],
     ];
     for attempt in attempts {
@@ -135,7 +205,7 @@ async fn tenant_cannot_read_forge_or_raise_anything_of_another() {
     // The same on its own prefix is allowed, and reaches nobody else.
     for own in [
         &["SET", "umbrella:windlass:fence", "1"][..],
-        &["PUBLISH", "umbrella:windlass:wake:1", &forged],
+        &["PUBLISH", "umbrella:windlass:wake:1", forged],
     ] {
         server.command_as("umbrella", "pw", own).unwrap();
     }
@@ -146,6 +216,6 @@ async fn tenant_cannot_read_forge_or_raise_anything_of_another() {
     let first = holder.fence();
     assert!(holder.release().await.unwrap().was_held());
     let next = waiting.await.unwrap();
-    assert!(next.fence() > first && next.fence().to_string() == ticket);
+    assert!(next.fence() > first && next.fence().to_string() == *ticket);
     assert!(next.release().await.unwrap().was_held());
 }
