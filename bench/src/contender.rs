@@ -120,7 +120,7 @@ impl Contender for Bare {
             .await?;
         match taken && deleted == 1 {
             true => Ok(()),
-            false => Err("a bare lock was taken by somebody else".into()),
+            false => Err("a bare lock was taken by another client".into()),
         }
     }
 }

@@ -8,12 +8,12 @@
 //! TURNS`. The [`section`] module defines a section; each language has its own copy of those few
 //! lines.
 
-mod contest;
-mod kit;
-mod neighbours;
+mod exclusion_run;
+mod libraries;
 mod ours;
 mod report;
 mod section;
+mod toolchain;
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -21,9 +21,9 @@ use std::thread;
 
 use clap::{Parser, Subcommand};
 
-use contest::{Contest, Outcome};
-use neighbours::{NEIGHBOURS, Neighbour};
-use report::NeighbourRow;
+use exclusion_run::{ExclusionRun, Outcome};
+use libraries::{LIBRARIES, Library};
+use report::ReportRow;
 
 /// Checks that Windlass and other libraries' locks exclude each other
 #[derive(Debug, Parser)]
@@ -58,8 +58,8 @@ fn main() -> ExitCode {
         return ended(ours::run(&work));
     }
     if args.list {
-        for neighbour in NEIGHBOURS {
-            println!("{}", neighbour.name);
+        for library in LIBRARIES {
+            println!("{}", library.name);
         }
         return ExitCode::SUCCESS;
     }
@@ -78,37 +78,38 @@ fn ended(result: Result<(), String>) -> ExitCode {
 
 fn all(args: &InteropArgs) -> Result<(), String> {
     let chosen = choose(&args.only)?;
-    let mut contests: Vec<Contest> = chosen.iter().map(|n| Contest::of(n, args.broken)).collect();
+    let mut runs: Vec<ExclusionRun> = chosen
+        .iter()
+        .map(|n| ExclusionRun::of(n, args.broken))
+        .collect();
     if !args.broken && args.only.is_empty() {
         // A check that cannot fail proves nothing: this one must lose updates, in every run.
-        contests.push(Contest::of(&NEIGHBOURS[0], true));
+        runs.push(ExclusionRun::of(&LIBRARIES[0], true));
     }
     // First, so that nothing is measured while something is being compiled.
-    let ready = kit::install_all(contests.iter().map(|contest| contest.neighbour.kit));
-    let queue = Mutex::new(contests.into_iter());
-    let rows: Mutex<Vec<NeighbourRow>> = Mutex::default();
+    let ready = toolchain::install_all(runs.iter().map(|run| run.library.toolchain));
+    let queue = Mutex::new(runs.into_iter());
+    let rows: Mutex<Vec<ReportRow>> = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
             scope.spawn(|| {
-                while let Some(contest) = next(&queue) {
-                    let outcome = match ready.get(&contest.neighbour.kit) {
+                while let Some(run) = next(&queue) {
+                    let outcome = match ready.get(&run.library.toolchain) {
                         Some(Err(why)) => Outcome::failed(why.clone()),
-                        _ => contest.run(),
+                        _ => run.run(),
                     };
-                    rows.lock()
-                        .unwrap()
-                        .push(NeighbourRow::of(&contest, outcome));
+                    rows.lock().unwrap().push(ReportRow::of(&run, outcome));
                 }
             });
         }
     });
     let mut rows = rows.into_inner().unwrap();
-    rows.sort_by_key(NeighbourRow::place);
+    rows.sort_by_key(ReportRow::position);
     report::print(&rows);
     let bad: Vec<&str> = rows
         .iter()
         .filter(|r| !r.is_fine())
-        .map(NeighbourRow::name)
+        .map(ReportRow::name)
         .collect();
     match bad.is_empty() {
         true => Ok(()),
@@ -116,20 +117,20 @@ fn all(args: &InteropArgs) -> Result<(), String> {
     }
 }
 
-fn next(queue: &Mutex<impl Iterator<Item = Contest>>) -> Option<Contest> {
+fn next(queue: &Mutex<impl Iterator<Item = ExclusionRun>>) -> Option<ExclusionRun> {
     queue.lock().unwrap().next()
 }
 
-fn choose(only: &[String]) -> Result<Vec<&'static Neighbour>, String> {
+fn choose(only: &[String]) -> Result<Vec<&'static Library>, String> {
     if only.is_empty() {
-        return Ok(NEIGHBOURS.iter().collect());
+        return Ok(LIBRARIES.iter().collect());
     }
     let find = |name: &String| {
-        let found = NEIGHBOURS.iter().find(|neighbour| neighbour.name == name);
+        let found = LIBRARIES.iter().find(|library| library.name == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = NEIGHBOURS.iter().map(|n| n.name).collect();
+            let names: Vec<&str> = LIBRARIES.iter().map(|n| n.name).collect();
             format!(
-                "there is no neighbour {name:?}; there are: {}",
+                "there is no library {name:?}; there are: {}",
                 names.join(", ")
             )
         })

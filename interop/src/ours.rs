@@ -83,7 +83,7 @@ impl Work {
         };
         match released {
             Released::WasHeld => Ok(fence),
-            other => Err(format!("somebody took what was ours: {other:?}").into()),
+            other => Err(format!("another client took what this one held: {other:?}").into()),
         }
     }
 }

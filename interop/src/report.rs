@@ -1,31 +1,31 @@
 //! The table of results.
 
-use crate::contest::{Contest, Outcome};
-use crate::neighbours::{NEIGHBOURS, PROCESSES};
+use crate::exclusion_run::{ExclusionRun, Outcome};
+use crate::libraries::{LIBRARIES, PROCESSES};
 
 /// A run and its outcome.
 #[derive(Debug)]
-pub(crate) struct NeighbourRow {
-    contest: Contest,
+pub(crate) struct ReportRow {
+    run: ExclusionRun,
     outcome: Outcome,
 }
 
-impl NeighbourRow {
-    pub(crate) fn of(contest: &Contest, outcome: Outcome) -> NeighbourRow {
-        NeighbourRow {
-            contest: Contest { ..*contest },
+impl ReportRow {
+    pub(crate) fn of(run: &ExclusionRun, outcome: Outcome) -> ReportRow {
+        ReportRow {
+            run: ExclusionRun { ..*run },
             outcome,
         }
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.contest.neighbour.name
+        self.run.library.name
     }
 
     /// In the order of the list, the broken ones last.
-    pub(crate) fn place(&self) -> (bool, Option<usize>) {
-        let same = |n: &crate::neighbours::Neighbour| n.name == self.name();
-        (self.contest.broken, NEIGHBOURS.iter().position(same))
+    pub(crate) fn position(&self) -> (bool, Option<usize>) {
+        let same = |n: &crate::libraries::Library| n.name == self.name();
+        (self.run.broken, LIBRARIES.iter().position(same))
     }
 
     /// Whether the outcome is the expected one.
@@ -38,12 +38,12 @@ impl NeighbourRow {
         if let Some(failure) = &self.outcome.failure {
             return Err(failure.clone());
         }
-        match (self.contest.broken, lost) {
+        match (self.run.broken, lost) {
             (true, 0) => {
                 Err("different names, and yet nothing was lost: the check is blind".to_owned())
             }
             (true, _) => Ok("different names: lost, as it has to be"),
-            (false, 0) if turns < self.contest.fewest_turns() => {
+            (false, 0) if turns < self.run.fewest_turns() => {
                 Err(format!("the sides hardly met: {turns} turns"))
             }
             (false, 0) => Ok("none lost"),
@@ -53,13 +53,13 @@ impl NeighbourRow {
 }
 
 /// Prints the table.
-pub(crate) fn print(rows: &[NeighbourRow]) {
+pub(crate) fn print(rows: &[ReportRow]) {
     println!(
         "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8}",
-        "neighbour", "version", "theirs", "ours", "turns", "lost", "seconds"
+        "library", "version", "theirs", "ours", "turns", "lost", "seconds"
     );
     for row in rows {
-        let (theirs, ours) = (row.contest.theirs, row.contest.ours);
+        let (theirs, ours) = (row.run.theirs, row.run.ours);
         let outcome = &row.outcome;
         println!(
             "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8.1}  {}",

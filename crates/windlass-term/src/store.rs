@@ -66,7 +66,7 @@ pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
     }
 }
 
-/// The URL of the store in use, without secrets; `None` if it cannot be told.
+/// The URL of the store in use, without secrets; `None` if it is unknown.
 pub fn shown_url(global: &GlobalArgs) -> Option<String> {
     match source(global).ok()? {
         StoreSource::Url(url) => Some(redact(url)),

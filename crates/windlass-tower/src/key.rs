@@ -75,7 +75,7 @@ impl LayerKey {
             (None, OnMissingKey::Skip) => Ok(None),
             (None, OnMissingKey::Reject) => Err(Rejection::new(
                 RejectionKind::MissingKey,
-                "the request lacks what it is told apart by",
+                "the request lacks what the key is made of",
             )),
         }
     }

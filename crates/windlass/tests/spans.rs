@@ -138,5 +138,5 @@ async fn spans_have_name_kind_store_fence_and_outcome() {
         format!("windlass.hold fence={fence} kind=lock name=stock outcome=lost store=memory");
     assert_eq!(log.take(), [event, lost]);
     drop(guard);
-    assert_eq!(log.take(), [""; 0], "a loss is told once");
+    assert_eq!(log.take(), [""; 0], "a loss is reported once");
 }

@@ -144,7 +144,7 @@ impl LimitLayer {
         })
     }
 
-    /// What requests are told apart by.
+    /// What the key of a request is made of.
     pub fn key(self, key: impl RequestKey) -> LimitLayer {
         self.with(|config| config.key.set(key))
     }

@@ -61,7 +61,7 @@ async fn server_that_is_empty_or_full() {
         .unwrap();
     let error = counter.add(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store, "{error:?}");
-    assert_eq!(counter.get().await.unwrap(), 0, "looking needs no room");
+    assert_eq!(counter.get().await.unwrap(), 0, "reading needs no memory");
     server
         .command(&["CONFIG", "SET", "maxmemory", "0"])
         .unwrap();

@@ -142,7 +142,7 @@ async fn full_server_is_a_store_error() {
         assert!(error.to_string().contains("out of memory"), "{error}");
         assert!(full.check_all(["a"]).await[0].is_err());
     }
-    assert!(limiter.peek("a").await.is_ok(), "looking needs no room");
+    assert!(limiter.peek("a").await.is_ok(), "reading needs no memory");
     let denied = limiter.clone().on_store_error(OnStoreError::Deny);
     assert!(!denied.check("a").await.unwrap().is_allowed());
     let allowed = limiter.clone().on_store_error(OnStoreError::Allow);

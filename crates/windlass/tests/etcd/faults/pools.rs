@@ -55,7 +55,7 @@ async fn barging_never_displaces_a_granted_waiter() {
         let barged = barges.await.unwrap();
         proxy.heal();
         assert!(heavy.is_held());
-        assert!(barged.is_busy(), "three in a room for two, round {round}");
+        assert!(barged.is_busy(), "three permits of two, round {round}");
         assert!(heavy.release().await.unwrap().was_held());
     }
 }
@@ -115,12 +115,12 @@ async fn barging_respects_the_capacity_of_a_large_semaphore() {
     let heavy = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     let barged = barges.await.unwrap();
     proxy.heal();
-    assert!(barged.is_busy(), "more in the room than fit");
+    assert!(barged.is_busy(), "more permits than the capacity");
     // Now two units are free, but the first waiter wants three.
     assert!(heavy.release().await.unwrap().was_held());
     let waiting = wait_until_queued(&of(&b), 3).await;
     let barged = barging.try_acquire().await.unwrap();
-    let barged = barged.acquired().expect("there is room");
+    let barged = barged.acquired().expect("there is a free permit");
     assert!(held.pop().unwrap().release().await.unwrap().was_held());
     assert!(barged.release().await.unwrap().was_held());
     let heavy = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();

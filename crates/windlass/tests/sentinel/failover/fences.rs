@@ -35,8 +35,8 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     }
     let guard = w.lock("stock").ttl(1500 * MS).acquire().await.unwrap();
     highest = highest.max(guard.fence().get());
-    let room = w.semaphore("jobs", 2).acquire().await.unwrap();
-    highest = highest.max(room.fence().get());
+    let permit = w.semaphore("jobs", 2).acquire().await.unwrap();
+    highest = highest.max(permit.fence().get());
 
     let old = master.port();
     master.kill().unwrap();

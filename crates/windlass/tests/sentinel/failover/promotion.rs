@@ -236,9 +236,9 @@ async fn release_without_a_master_reaches_the_next_master() {
     drop((guard, permit));
     let free = eventually(PROMOTION, || async {
         let lock = w.lock("stock").try_acquire().await;
-        let room = w.semaphore("jobs", 1).try_acquire().await;
+        let permit = w.semaphore("jobs", 1).try_acquire().await;
         lock.is_ok_and(|lock| lock.acquired().is_some())
-            && room.is_ok_and(|room| room.acquired().is_some())
+            && permit.is_ok_and(|permit| permit.acquired().is_some())
     });
     assert!(free.await, "given up on the new master");
 }

@@ -5,14 +5,14 @@ use std::process::Command;
 
 use windlass_testkit::{EtcdCluster, Flavor, RedisServer, RedlockNodes, ZooKeeperServers};
 
-use crate::kit::{Kit, home, sources};
 use crate::ours::By;
+use crate::toolchain::{Toolchain, home, sources};
 
 /// Another library.
 #[derive(Debug)]
-pub(crate) struct Neighbour {
+pub(crate) struct Library {
     pub(crate) name: &'static str,
-    pub(crate) kit: Kit,
+    pub(crate) toolchain: Toolchain,
     pub(crate) store: Store,
     pub(crate) by: By,
     /// How many sections each process of the library runs, and each of Windlass.
@@ -29,28 +29,28 @@ const NODES: usize = 3;
 pub(crate) const PROCESSES: u64 = 2;
 
 /// All libraries; the first is also used to check the check.
-pub(crate) const NEIGHBOURS: &[Neighbour] = &[
-    redis("redis-py", Kit::Python, || python("redis_py.py")),
-    redis("node-redlock-4", Kit::Node, || node("redlock4.js")),
-    redis("node-redlock-5", Kit::Node, || node("redlock5.js")),
-    redis("redsync", Kit::Go, || built("redsync")),
-    redis("redislock", Kit::Go, || built("redislock")),
-    redis("rslock", Kit::Rust, || {
+pub(crate) const LIBRARIES: &[Library] = &[
+    redis("redis-py", Toolchain::Python, || python("redis_py.py")),
+    redis("node-redlock-4", Toolchain::Node, || node("redlock4.js")),
+    redis("node-redlock-5", Toolchain::Node, || node("redlock5.js")),
+    redis("redsync", Toolchain::Go, || built("redsync")),
+    redis("redislock", Toolchain::Go, || built("redislock")),
+    redis("rslock", Toolchain::Rust, || {
         Command::new(home().join("rust/debug/rslock-neighbour"))
     }),
-    quorum("redsync-quorum", Kit::Go, || built("redsync")),
+    quorum("redsync-quorum", Toolchain::Go, || built("redsync")),
     etcd("etcdctl-lock", By::Lock, || etcdctl("lock")),
     etcd("etcdctl-elect", By::Election, || etcdctl("elect")),
-    zookeeper("kazoo", Kit::Python, Layout::Kazoo, || {
+    zookeeper("kazoo", Toolchain::Python, Layout::Kazoo, || {
         python("kazoo_lock.py")
     }),
-    zookeeper("curator", Kit::Java, Layout::Curator, curator),
+    zookeeper("curator", Toolchain::Java, Layout::Curator, curator),
 ];
 
-const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
-    Neighbour {
+const fn redis(name: &'static str, toolchain: Toolchain, program: fn() -> Command) -> Library {
+    Library {
         name,
-        kit,
+        toolchain,
         store: Store::Redis,
         by: By::Lock,
         theirs: 500,
@@ -61,22 +61,22 @@ const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighb
 
 /// The same program with several servers. (Not node-redlock: between two tries it keeps what a
 /// minority granted, so two of its own clients block each other until that expires.)
-const fn quorum(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
-    Neighbour {
+const fn quorum(name: &'static str, toolchain: Toolchain, program: fn() -> Command) -> Library {
+    Library {
         store: Store::Quorum,
-        ..redis(name, kit, program)
+        ..redis(name, toolchain, program)
     }
 }
 
 const fn zookeeper(
     name: &'static str,
-    kit: Kit,
+    toolchain: Toolchain,
     layout: Layout,
     program: fn() -> Command,
-) -> Neighbour {
-    Neighbour {
+) -> Library {
+    Library {
         store: Store::ZooKeeper(layout),
-        ..redis(name, kit, program)
+        ..redis(name, toolchain, program)
     }
 }
 
@@ -93,13 +93,13 @@ fn curator() -> Command {
 }
 
 /// Each section is a separate process, so there are fewer.
-const fn etcd(name: &'static str, by: By, program: fn() -> Command) -> Neighbour {
-    Neighbour {
+const fn etcd(name: &'static str, by: By, program: fn() -> Command) -> Library {
+    Library {
         store: Store::Etcd,
         by,
         theirs: 200,
         ours: 800,
-        ..redis(name, Kit::Python, program)
+        ..redis(name, Toolchain::Python, program)
     }
 }
 

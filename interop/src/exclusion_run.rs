@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use windlass_testkit::TestProcess;
 
-use crate::neighbours::{Neighbour, PROCESSES};
+use crate::libraries::{Library, PROCESSES};
 use crate::ours::By;
 use crate::section::SharedCounter;
 
 /// Longer than any run takes, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 const START_UP: Duration = Duration::from_secs(60);
-const NEWS_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// One run of another library against Windlass.
 #[derive(Debug)]
-pub(crate) struct Contest {
-    pub(crate) neighbour: &'static Neighbour,
+pub(crate) struct ExclusionRun {
+    pub(crate) library: &'static Library,
     /// Whether the two sides use different names, and so do not exclude each other.
     pub(crate) broken: bool,
     pub(crate) theirs: u64,
@@ -47,15 +47,15 @@ impl Outcome {
     }
 }
 
-impl Contest {
+impl ExclusionRun {
     /// The full run, or a short one that must lose updates.
-    pub(crate) fn of(neighbour: &'static Neighbour, broken: bool) -> Contest {
+    pub(crate) fn of(library: &'static Library, broken: bool) -> ExclusionRun {
         let part = if broken { 5 } else { 1 };
-        Contest {
-            neighbour,
+        ExclusionRun {
+            library,
             broken,
-            theirs: neighbour.theirs / part,
-            ours: neighbour.ours / part,
+            theirs: library.theirs / part,
+            ours: library.ours / part,
         }
     }
 
@@ -71,7 +71,7 @@ impl Contest {
 
     /// Runs both sides.
     pub(crate) fn run(&self) -> Outcome {
-        eprintln!("interop: {} begins", self.neighbour.name);
+        eprintln!("interop: {} begins", self.library.name);
         self.attempt().unwrap_or_else(Outcome::failed)
     }
 
@@ -79,10 +79,10 @@ impl Contest {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let file = folder.path().join("counter");
         SharedCounter::create(&file).map_err(|e| e.to_string())?;
-        let store = self.neighbour.store.start();
+        let store = self.library.store.start();
         let store = store.map_err(|e| e.to_string())?;
         let theirs = self.side(PROCESSES, &|| {
-            let mut command = (self.neighbour.program)();
+            let mut command = (self.library.program)();
             command.args([&store.for_them, "interop"]);
             command.arg(&file).arg(self.theirs.to_string());
             command
@@ -111,7 +111,7 @@ impl Contest {
     fn our_command(&self, url: &str, file: &Path) -> Command {
         let me = std::env::current_exe().expect("a program knows where it is");
         let name = if self.broken { "another" } else { "interop" };
-        let by = match self.neighbour.by {
+        let by = match self.library.by {
             By::Lock => "lock",
             By::Election => "election",
         };
@@ -135,7 +135,7 @@ impl Contest {
         since: Instant,
     ) -> Result<u64, String> {
         let mut turns = 0;
-        let mut news = since + NEWS_EVERY;
+        let mut progress = since + PROGRESS_EVERY;
         for process in all {
             let status = loop {
                 if let Some(status) = process.wait_timeout(Duration::from_millis(500)) {
@@ -152,11 +152,11 @@ impl Contest {
                 if since.elapsed() > LIMIT {
                     return Err(format!("not done after {LIMIT:?}"));
                 }
-                if Instant::now() > news {
+                if Instant::now() > progress {
                     let counted = counter.read().map_or(0, |(number, _)| number);
-                    let (name, sections) = (self.neighbour.name, self.sections());
+                    let (name, sections) = (self.library.name, self.sections());
                     eprintln!("interop: {name} {counted} of {sections}");
-                    news += NEWS_EVERY;
+                    progress += PROGRESS_EVERY;
                 }
             };
             if !status.success() {

@@ -1,4 +1,4 @@
-//! The tool chains that other libraries need, and what is installed with them.
+//! The toolchains that other libraries need, and what is installed with them.
 //!
 //! Installed files go below `target/interop`, in the versions of the lock files; each tool keeps
 //! its downloads in its own cache.
@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A tool chain.
+/// A toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kit {
+pub(crate) enum Toolchain {
     Python,
     Node,
     Go,
@@ -18,15 +18,15 @@ pub(crate) enum Kit {
     Java,
 }
 
-impl Kit {
+impl Toolchain {
     /// Its programs, and what to install if they are missing.
     fn programs(self) -> (&'static [&'static str], &'static str) {
         match self {
-            Kit::Python => (&["python3"], "Python 3.9 or later, with venv"),
-            Kit::Node => (&["node", "npm"], "Node.js 18 or later, with npm"),
-            Kit::Go => (&["go"], "Go 1.26 or later"),
-            Kit::Rust => (&["cargo"], "Rust"),
-            Kit::Java => (
+            Toolchain::Python => (&["python3"], "Python 3.9 or later, with venv"),
+            Toolchain::Node => (&["node", "npm"], "Node.js 18 or later, with npm"),
+            Toolchain::Go => (&["go"], "Go 1.26 or later"),
+            Toolchain::Rust => (&["cargo"], "Rust"),
+            Toolchain::Java => (
                 &["java", "javac", "mvn"],
                 "a Java development kit, 17 or later, and Maven",
             ),
@@ -35,11 +35,11 @@ impl Kit {
 
     fn install(self) -> Result<(), String> {
         match self {
-            Kit::Python => python(),
-            Kit::Node => node(),
-            Kit::Go => go(),
-            Kit::Rust => rust(),
-            Kit::Java => java(),
+            Toolchain::Python => python(),
+            Toolchain::Node => node(),
+            Toolchain::Go => go(),
+            Toolchain::Rust => rust(),
+            Toolchain::Java => java(),
         }
     }
 }
@@ -57,16 +57,18 @@ pub(crate) fn home() -> PathBuf {
     }
 }
 
-/// Installs what is needed, one tool chain after the other. Returns the failures.
-pub(crate) fn install_all(kits: impl Iterator<Item = Kit>) -> BTreeMap<Kit, Result<(), String>> {
+/// Installs what is needed, one toolchain after the other. Returns the failures.
+pub(crate) fn install_all(
+    toolchains: impl Iterator<Item = Toolchain>,
+) -> BTreeMap<Toolchain, Result<(), String>> {
     let mut ready = BTreeMap::new();
-    for kit in kits {
-        ready.entry(kit).or_insert_with(|| {
-            let (programs, advice) = kit.programs();
+    for toolchain in toolchains {
+        ready.entry(toolchain).or_insert_with(|| {
+            let (programs, advice) = toolchain.programs();
             if let Some(missing) = programs.iter().find(|program| !on_path(program)) {
                 return Err(format!("{missing} is not on the PATH: install {advice}"));
             }
-            kit.install()
+            toolchain.install()
         });
     }
     ready
