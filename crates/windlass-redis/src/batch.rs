@@ -49,8 +49,9 @@ pub(super) trait BatchedDecision: fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether it may take a fence.
     fn fence_use(&self) -> FenceUse;
 
-    /// The call that takes these decisions, with fences from that counter of the client's keys. It is answered with a
-    /// list of replies, one for each.
+    /// The call that takes these decisions, with fences from that counter of the client's keys. It
+    /// is answered with a list of replies, one for each; if there is only one, and it is a number,
+    /// possibly with that number.
     fn command<'a>(
         script: &Script,
         batch: impl ExactSizeIterator<Item = &'a Self> + Clone,
@@ -66,7 +67,10 @@ struct BatchJob<D> {
 
 /// Collects decisions and sends them.
 #[derive(Debug)]
-pub(super) struct Batcher<D> {
+pub(super) struct Batcher<D>(Arc<BatchState<D>>);
+
+#[derive(Debug)]
+struct BatchState<D> {
     target: Target,
     jobs: mpsc::UnboundedSender<BatchJob<D>>,
     slots: Arc<Semaphore>,
@@ -106,12 +110,7 @@ struct Load {
 
 impl<D> Clone for Batcher<D> {
     fn clone(&self) -> Batcher<D> {
-        Batcher {
-            target: self.target.clone(),
-            jobs: self.jobs.clone(),
-            slots: Arc::clone(&self.slots),
-            load: Arc::clone(&self.load),
-        }
+        Batcher(Arc::clone(&self.0))
     }
 }
 
@@ -138,45 +137,44 @@ impl<D: BatchedDecision> Batcher<D> {
 
     fn start_for(target: Target) -> Batcher<D> {
         let (jobs, inbox) = mpsc::unbounded_channel();
-        let batcher = Batcher {
+        let state = BatchState {
             target,
             jobs,
             slots: Arc::new(Semaphore::new(IN_FLIGHT)),
             load: Arc::default(),
         };
         tokio::spawn(work(
-            batcher.target.clone(),
+            state.target.clone(),
             inbox,
-            Arc::clone(&batcher.slots),
-            Arc::clone(&batcher.load),
+            Arc::clone(&state.slots),
+            Arc::clone(&state.load),
         ));
-        batcher
+        Batcher(Arc::new(state))
     }
 
     /// Takes one decision: at once and by the caller itself, if nothing else is under way.
     pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
-            if let Router::Cluster(_) = &*batcher.target.router {
-                if batcher.load.unsent.load(Ordering::Acquire) > 0 {
+            let state = &*batcher.0;
+            if let Router::Cluster(_) = &*state.target.router {
+                if state.load.unsent.load(Ordering::Acquire) > 0 {
                     // It may release something that is not on the wire yet.
                     return batcher.collect(decision).await;
                 }
                 // A call is about one slot, so there is hardly ever anything to collect.
-                let call = Box::pin(decide_alone(&batcher.target, &decision));
+                let call = Box::pin(decide_alone(&state.target, &decision));
                 return tokio::task::unconstrained(call).await;
             }
-            let (answer, mut reply) = oneshot::channel();
             let Some(slot) = batcher.try_alone(&decision) else {
                 return batcher.collect(decision).await;
             };
-            let job = BatchJob { decision, answer };
             // Boxed, so that futures of collected decisions stay small. Unconstrained: a spent
             // budget must not stop the first poll short of the wire.
-            let call = Box::pin(send(&batcher.target, vec![job]));
-            tokio::task::unconstrained(call).await;
+            let call = Box::pin(decide_alone(&state.target, &decision));
+            let answer = tokio::task::unconstrained(call).await;
             drop(slot);
-            reply.try_recv().map_err(|_| shut_down())?
+            answer
         }
     }
 
@@ -184,9 +182,10 @@ impl<D: BatchedDecision> Batcher<D> {
     /// answer is awaited.
     pub(super) fn collect(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let (answer, reply) = oneshot::channel();
-        self.load.unsent.fetch_add(1, Ordering::AcqRel);
-        self.load.unanswered.fetch_add(1, Ordering::Relaxed);
-        let sent = self.jobs.send(BatchJob { decision, answer });
+        let state = &*self.0;
+        state.load.unsent.fetch_add(1, Ordering::AcqRel);
+        state.load.unanswered.fetch_add(1, Ordering::Relaxed);
+        let sent = state.jobs.send(BatchJob { decision, answer });
         async move {
             let over = || redis::RedisError::from((redis::ErrorKind::Io, "shut down"));
             sent.map_err(|_| Error::from(CommandError::NotSent(over())))?;
@@ -198,11 +197,17 @@ impl<D: BatchedDecision> Batcher<D> {
     /// that takes the command at once. The first grant of a connection is never that: its fence
     /// counter is checked first (`prepare`).
     fn try_alone(&self, decision: &D) -> Option<SemaphorePermit<'_>> {
-        let fence_use = self.target.fence_use(decision);
-        let idle = self.load.unsent.load(Ordering::Acquire) == 0
-            && self.slots.available_permits() == IN_FLIGHT
-            && matches!(&*self.target.router, Router::Single(one) if one.is_ready(0, fence_use));
-        idle.then(|| self.slots.try_acquire().ok()).flatten()
+        let BatchState {
+            target,
+            slots,
+            load,
+            ..
+        } = &*self.0;
+        let fence_use = target.fence_use(decision);
+        let idle = load.unsent.load(Ordering::Acquire) == 0
+            && slots.available_permits() == IN_FLIGHT
+            && matches!(&*target.router, Router::Single(one) if one.is_ready(0, fence_use));
+        idle.then(|| slots.try_acquire().ok()).flatten()
     }
 }
 
@@ -319,7 +324,7 @@ async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
         let replies = router
             .send_decision(&name, &command, fence_use, &all_wait)
             .await;
-        let replies = replies.and_then(connection::decode::<Vec<Value>>);
+        let replies = replies.and_then(reply_list);
         match replies {
             // Not sent (again), because a caller has given up: the others still wait.
             Err(CommandError::NotSent(_)) if !all_wait() => {}
@@ -353,18 +358,28 @@ async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
     }
 }
 
-/// Takes one decision in a cluster, whose router loads scripts that a node does not know.
+/// Takes one decision, by the caller itself. In a cluster, the router loads scripts that a node does
+/// not know.
 async fn decide_alone<D: BatchedDecision>(target: &Target, decision: &D) -> Result<Value> {
     let Target { router, script, .. } = target;
     let (name, fence_use) = (decision.name(), target.fence_use(decision));
     let batch = std::iter::once(decision);
     let command = D::command(script, batch, router.keys(), &router.fence_counter(name));
     let begun = Instant::now();
+    let mut loads = 0;
     let replies = loop {
         let replies = router
             .send_decision(name, &command, fence_use, &|| true)
             .await;
-        let replies = replies.and_then(connection::decode::<Vec<Value>>);
+        let replies = replies.and_then(reply_list);
+        if loads < MAX_SCRIPT_LOADS
+            && matches!(&replies, Err(failure) if failure.is_unknown_script())
+        {
+            // Answered before anything ran, so it can be sent again.
+            router.load(script, &command).await?;
+            loads += 1;
+            continue;
+        }
         let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
         match router.slot_move_pause(begun.elapsed()) {
             Some(pause) if replies.as_ref().is_ok_and(again) => tokio::time::sleep(pause).await,
@@ -377,6 +392,14 @@ async fn decide_alone<D: BatchedDecision>(target: &Target, decision: &D) -> Resu
         router.find_new_master(name);
     }
     answer_of(&mut replies.map(Vec::into_iter))
+}
+
+/// The replies to each decision of a batch.
+fn reply_list(reply: Value) -> Result<Vec<Value>, CommandError> {
+    match reply {
+        Value::Int(_) => Ok(vec![reply]),
+        list => connection::decode(list),
+    }
 }
 
 /// Whether a decision failed because the server takes no writes.

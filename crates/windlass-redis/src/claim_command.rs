@@ -4,6 +4,8 @@
 //! quorum. All take batches of the same commands; `scripts/lock/prelude.lua` and
 //! `scripts/pool/prelude.lua` describe keys and arguments.
 
+mod lock_batch;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,10 +44,7 @@ enum Verb {
     Confirm(ClaimFields),
     /// Only on a node of a quorum.
     Requeue(ClaimFields),
-    /// The address is empty if no other claim can have this owner.
-    Release {
-        address: String,
-    },
+    Release(ReleasedClaim),
     /// Only on pools.
     Shrink {
         address: String,
@@ -59,15 +58,46 @@ enum Verb {
     Break,
 }
 
+/// Which claim of its owner a release is about.
+#[derive(Debug)]
+pub(super) enum ReleasedClaim {
+    /// The one at this address: a later claim may have replaced it.
+    At(String),
+    /// The only one, because no other claim can have this owner.
+    Only,
+    /// The only one. It was granted at once, and no record of it can exist: it has not been renewed.
+    Unrecorded,
+}
+
+impl ReleasedClaim {
+    pub(super) fn new(claim: Option<WakeAddress>, channel: &str) -> ReleasedClaim {
+        match claim {
+            Some(claim) => ReleasedClaim::At(record::address(channel, claim)),
+            None => ReleasedClaim::Only,
+        }
+    }
+
+    /// As scripts take it: empty if no other claim can have this owner.
+    fn address(&self) -> &str {
+        match self {
+            ReleasedClaim::At(address) => address,
+            ReleasedClaim::Only | ReleasedClaim::Unrecorded => "",
+        }
+    }
+}
+
 /// What the client says about its claim.
 #[derive(Debug)]
 struct ClaimFields {
     ttl_ms: u64,
-    flags: String,
+    flags: Flags,
     /// Its fence or ticket; for a requeue, the number that the node gave it last.
     fence: Fence,
     age_ms: u64,
-    tail: String,
+    /// Where the client is notified of its grant.
+    channel: Arc<str>,
+    wake: WakeAddress,
+    note: Option<Arc<str>>,
     /// The number that a quorum would like.
     proposal: Option<Fence>,
 }
@@ -76,6 +106,36 @@ impl ClaimFields {
     /// No argument if there is none.
     fn proposal(&self) -> Option<u64> {
         self.proposal.map(Fence::get)
+    }
+
+    /// What follows the numbers in the claim's record.
+    fn tail(&self) -> String {
+        record::tail(&self.channel, self.wake, self.note.as_deref())
+    }
+}
+
+/// Letters that scripts understand.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    letters: [u8; Flags::MOST],
+    count: usize,
+}
+
+impl Flags {
+    const MOST: usize = 5;
+
+    fn of<const N: usize>(flags: [(u8, bool); N]) -> Flags {
+        const { assert!(N <= Flags::MOST) };
+        let mut found = Flags::default();
+        for (letter, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
+            found.letters[found.count] = letter;
+            found.count += 1;
+        }
+        found
+    }
+
+    fn letters(&self) -> &[u8] {
+        &self.letters[..self.count]
     }
 }
 
@@ -92,25 +152,25 @@ impl ClaimCommand {
     /// `channel` is where the client is notified of its grant.
     pub(super) fn acquire(
         request: AcquireRequest,
-        channel: &str,
+        channel: &Arc<str>,
         proposal: Option<Fence>,
     ) -> ClaimCommand {
         let (is_lock, share) = (request.kind == Kind::Lock, request.share);
         let adopts = share.on_size_mismatch == OnSizeMismatch::Adopt;
-        let flags = [
-            ('q', request.on_busy == OnBusy::Enqueue),
-            ('r', request.record_now),
-            ('h', is_lock && request.heal_missing_ttl),
-            ('b', !is_lock && share.order == Order::Barging),
-            ('a', !is_lock && adopts),
-        ];
-        let flags = flags.iter().filter(|(_, is_set)| *is_set);
         let claim = ClaimFields {
             ttl_ms: millis(request.ttl),
-            flags: flags.map(|(flag, _)| flag).collect(),
+            flags: Flags::of([
+                (b'q', request.on_busy == OnBusy::Enqueue),
+                (b'r', request.record_now),
+                (b'h', is_lock && request.heal_missing_ttl),
+                (b'b', !is_lock && share.order == Order::Barging),
+                (b'a', !is_lock && adopts),
+            ]),
             fence: Fence::new(0),
             age_ms: 0,
-            tail: record::tail(channel, request.wake, request.note.as_deref()),
+            channel: Arc::clone(channel),
+            wake: request.wake,
+            note: request.note,
             // A request for a share of a pool takes what the node gives.
             proposal: proposal.filter(|_| is_lock),
         };
@@ -118,38 +178,39 @@ impl ClaimCommand {
         ClaimCommand::new(request.kind, request.name, Some(request.owner), verb)
     }
 
-    pub(super) fn renew(claim: Renewal, channel: &str) -> ClaimCommand {
+    pub(super) fn renew(claim: Renewal, channel: &Arc<str>) -> ClaimCommand {
         ClaimCommand::about(claim, channel, None, Verb::Renew)
     }
 
     /// Renews, and takes a number if the claim is held.
-    pub(super) fn confirm(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
+    pub(super) fn confirm(claim: Renewal, channel: &Arc<str>, proposal: Fence) -> ClaimCommand {
         ClaimCommand::about(claim, channel, Some(proposal), Verb::Confirm)
     }
 
     /// Gives up what is held under the claim's number, and goes to the end of the queue.
-    pub(super) fn requeue(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
+    pub(super) fn requeue(claim: Renewal, channel: &Arc<str>, proposal: Fence) -> ClaimCommand {
         ClaimCommand::about(claim, channel, Some(proposal), Verb::Requeue)
     }
 
     fn about(
         claim: Renewal,
-        channel: &str,
+        channel: &Arc<str>,
         proposal: Option<Fence>,
         verb: fn(ClaimFields) -> Verb,
     ) -> ClaimCommand {
-        let flags = match (claim.same_owner, claim.rewrite_details) {
-            (SameOwner::Impossible, false) => "",
-            (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
-            (SameOwner::Respect, false) => "=",
-            (SameOwner::Respect, true) => "=!",
-        };
+        let replaces = claim.same_owner == SameOwner::Replace;
+        let flags = Flags::of([
+            (b'=', claim.same_owner == SameOwner::Respect),
+            (b'!', replaces || claim.rewrite_details),
+        ]);
         let fields = ClaimFields {
             ttl_ms: millis(claim.ttl),
-            flags: flags.to_owned(),
+            flags,
             fence: claim.fence,
             age_ms: u64::try_from(claim.age.as_millis()).unwrap_or(u64::MAX),
-            tail: record::tail(channel, claim.wake, claim.note.as_deref()),
+            channel: Arc::clone(channel),
+            wake: claim.wake,
+            note: claim.note,
             proposal,
         };
         ClaimCommand::new(claim.kind, claim.name, Some(claim.owner), verb(fields))
@@ -159,12 +220,9 @@ impl ClaimCommand {
         kind: Kind,
         name: Name,
         owner: Owner,
-        claim: Option<WakeAddress>,
-        channel: &str,
+        claim: ReleasedClaim,
     ) -> ClaimCommand {
-        let address = claim.map(|claim| record::address(channel, claim));
-        let address = address.unwrap_or_default();
-        ClaimCommand::new(kind, name, Some(owner), Verb::Release { address })
+        ClaimCommand::new(kind, name, Some(owner), Verb::Release(claim))
     }
 
     pub(super) fn shrink(
@@ -185,60 +243,49 @@ impl ClaimCommand {
         ClaimCommand::new(Kind::Lock, name, None, Verb::Break)
     }
 
-    fn write_keys(&self, keys: &Keys, command: &mut Cmd) {
-        if self.kind != Kind::Lock {
-            command.arg(&keys.pool(self.kind, &self.name));
-            return;
-        }
-        command
-            .arg(keys.lock(&self.name))
-            .arg(keys.queue(&self.name));
-        command.arg(match &self.owner {
-            Some(owner) => keys.claim(&self.name, owner),
-            None => keys.claim_prefix(&self.name),
-        });
-    }
-
+    /// For the script for pools.
     fn write_arguments(&self, command: &mut Cmd) {
         command.arg(match self.verb {
             Verb::Acquire(..) => "acquire",
             Verb::Renew(_) => "renew",
             Verb::Confirm(_) => "confirm",
             Verb::Requeue(_) => "requeue",
-            Verb::Release { .. } => "release",
+            Verb::Release(_) => "release",
             Verb::Shrink { .. } => "shrink",
             Verb::Resize { .. } => "resize",
             Verb::Break => "break_lock",
         });
-        let is_lock = self.kind == Kind::Lock;
-        if !is_lock {
-            command.arg(self.kind.word());
-        }
+        command.arg(self.kind.word());
         command.arg(self.owner.as_ref().map_or("", Owner::as_str));
+        if let Verb::Acquire(_, share) = &self.verb {
+            command.arg(share.weight).arg(share.size);
+        }
+        self.write_details(command);
+    }
+
+    /// What both scripts take behind the owner.
+    fn write_details(&self, command: &mut Cmd) {
         match &self.verb {
-            Verb::Acquire(claim, share) => {
-                if !is_lock {
-                    command.arg(share.weight).arg(share.size);
-                }
-                command.arg(claim.ttl_ms).arg(&claim.flags);
-                command.arg(&claim.tail).arg(claim.proposal())
+            Verb::Acquire(claim, _) => {
+                command.arg(claim.ttl_ms).arg(claim.flags.letters());
+                command.arg(claim.tail()).arg(claim.proposal())
             }
             Verb::Renew(claim) => {
-                command.arg(claim.ttl_ms).arg(&claim.flags);
+                command.arg(claim.ttl_ms).arg(claim.flags.letters());
                 command.arg(claim.fence.get()).arg(claim.age_ms);
-                command.arg(&claim.tail)
+                command.arg(claim.tail())
             }
             Verb::Confirm(claim) => {
-                command.arg(claim.ttl_ms).arg(&claim.flags);
-                command.arg(claim.age_ms).arg(&claim.tail);
+                command.arg(claim.ttl_ms).arg(claim.flags.letters());
+                command.arg(claim.age_ms).arg(claim.tail());
                 command.arg(claim.proposal())
             }
             Verb::Requeue(claim) => {
                 command.arg(claim.ttl_ms).arg(claim.fence.get());
-                command.arg(claim.age_ms).arg(&claim.tail);
+                command.arg(claim.age_ms).arg(claim.tail());
                 command.arg(claim.proposal())
             }
-            Verb::Release { address } => command.arg(address),
+            Verb::Release(claim) => command.arg(claim.address()),
             Verb::Shrink { address, weight } => command.arg(address).arg(*weight),
             Verb::Resize { size } => command.arg(*size),
             Verb::Break => command,
@@ -266,21 +313,29 @@ impl BatchedDecision for ClaimCommand {
         keys: &Keys,
         fence_counter: &str,
     ) -> Cmd {
+        let is_lock = |claim: &ClaimCommand| claim.kind == Kind::Lock;
+        if batch.clone().next().is_some_and(is_lock) {
+            return lock_batch::command(script, batch, keys, fence_counter);
+        }
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest());
         command.arg(1 + 3 * batch.len()).arg(fence_counter);
         for claim in batch.clone() {
-            claim.write_keys(keys, &mut command);
+            command.arg(&keys.pool(claim.kind, &claim.name));
         }
-        let fences = batch
-            .clone()
-            .filter(|c| matches!(c.verb, Verb::Acquire(..)));
-        command.arg(fences.count());
+        command.arg(fences(batch.clone()));
         for claim in batch {
             claim.write_arguments(&mut command);
         }
         command
     }
+}
+
+/// How many fences a batch may need.
+fn fences<'a>(batch: impl Iterator<Item = &'a ClaimCommand>) -> usize {
+    batch
+        .filter(|claim| matches!(claim.verb, Verb::Acquire(..)))
+        .count()
 }
 
 /// The claim commands of one client that are on their way to the scripts, in batches.
@@ -319,7 +374,7 @@ impl ClaimBatchers {
     pub(super) fn acquire(
         &self,
         request: AcquireRequest,
-        channel: &str,
+        channel: &Arc<str>,
         proposal: Option<Fence>,
     ) -> impl Future<Output = Result<Acquired>> + use<> {
         let recorded = is_recorded(&request);
@@ -376,7 +431,7 @@ pub(super) enum ClaimReply {
 }
 
 impl ClaimReply {
-    fn decode(kind: Kind, reply: Value) -> Result<ClaimReply> {
+    pub(super) fn decode(kind: Kind, reply: Value) -> Result<ClaimReply> {
         if let Value::Int(number) = reply {
             return Ok(ClaimReply::Number(number));
         }

@@ -7,7 +7,7 @@ pub(super) mod list;
 use std::sync::Arc;
 
 use self::inspect::MAX_CHECKED_WAITERS;
-use super::claim_command::{ClaimBatchers, ClaimCommand};
+use super::claim_command::{ClaimBatchers, ClaimCommand, ReleasedClaim};
 use super::errors::wrong_fence_counter;
 use super::master_epoch::FenceUse;
 use super::router::Router;
@@ -33,6 +33,18 @@ impl RedisClaims {
             batchers: ClaimBatchers::start(&router),
             router,
         }
+    }
+
+    fn release_claim(
+        &self,
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+        claim: ReleasedClaim,
+    ) -> Pending<'static, Released> {
+        let command = ClaimCommand::release(kind, name, owner, claim);
+        let reply = self.batchers.decide(command);
+        Box::pin(async move { reply.await?.released() })
     }
 
     /// A script does not say which of its keys has the wrong type: the claim's or the fence counter.
@@ -93,9 +105,17 @@ impl ClaimStore for RedisClaims {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let command = ClaimCommand::release(kind, name, owner, claim, self.router.wake_channel());
-        let reply = self.batchers.decide(command);
-        Box::pin(async move { reply.await?.released() })
+        let claim = ReleasedClaim::new(claim, self.router.wake_channel());
+        self.release_claim(kind, name, owner, claim)
+    }
+
+    fn release_unrecorded(
+        &self,
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+    ) -> Pending<'static, Released> {
+        self.release_claim(kind, name, owner, ReleasedClaim::Unrecorded)
     }
 
     fn shrink(

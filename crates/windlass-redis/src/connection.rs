@@ -37,7 +37,7 @@ pub(super) struct Connection {
     purpose: Purpose,
     pub(super) call_timeout: Duration,
     /// The channel that grants to this client are published on.
-    wake_channel: String,
+    wake_channel: Arc<str>,
     grant_listener: Weak<dyn GrantListener>,
     /// Connection attempts so far: the number of the last one.
     attempts: AtomicU64,
@@ -97,7 +97,7 @@ impl Connection {
             Connector::Node(_) => Purpose::CommandsOnly,
             _ => Purpose::WakeUps,
         };
-        let wake_channel = keys.wake_channel(id);
+        let wake_channel = keys.wake_channel(id).into();
         Connection::with(
             Arc::new(connector),
             keys,
@@ -115,7 +115,7 @@ impl Connection {
             self.keys.clone(),
             Purpose::Topics,
             self.call_timeout,
-            self.wake_channel.clone(),
+            Arc::clone(&self.wake_channel),
             self.grant_listener.clone(),
         );
         if let Some(sentinels) = connection.sentinels() {
@@ -129,7 +129,7 @@ impl Connection {
         keys: Keys,
         purpose: Purpose,
         call_timeout: Duration,
-        wake_channel: String,
+        wake_channel: Arc<str>,
         grant_listener: Weak<dyn GrantListener>,
     ) -> Arc<Connection> {
         Arc::new(Connection {
@@ -156,7 +156,7 @@ impl Connection {
         &self.keys
     }
 
-    pub(super) fn wake_channel(&self) -> &str {
+    pub(super) fn wake_channel(&self) -> &Arc<str> {
         &self.wake_channel
     }
 

@@ -135,7 +135,13 @@ impl Keys {
         self.tagged(QUEUE, name)
     }
 
-    /// The key of a claim record is this prefix, then the owner.
+    /// The same, without an allocation.
+    pub(super) fn write_queue(&self, name: &Name, into: &mut String) {
+        self.write_tagged(QUEUE, name, into);
+    }
+
+    /// The key of a claim record is this prefix, then the owner. The script for locks builds it from
+    /// the key of the queue.
     pub(super) fn claim_prefix(&self, name: &Name) -> String {
         let mut key = self.tagged(CLAIM, name);
         key.push(' ');
@@ -303,11 +309,32 @@ impl Keys {
     }
 
     fn tagged(&self, part: &str, name: &Name) -> String {
-        let (prefix, name) = (&self.prefix, self.lock(name));
+        let mut key = String::new();
+        self.write_tagged(part, name, &mut key);
+        key
+    }
+
+    fn write_tagged(&self, part: &str, name: &Name, into: &mut String) {
+        let name = self.lock(name);
+        into.reserve(self.prefix.len() + OWN.len() + part.len() + 2 * name.len() + 8);
+        for text in [&*self.prefix, OWN, part, "{"] {
+            into.push_str(text);
+        }
         match tag(&name) {
-            HashTag::Whole => format!("{prefix}{OWN}{part}{{{name}}}"),
-            HashTag::Part(tag) => format!("{prefix}{OWN}{part}{{{tag}}}:{name}"),
-            HashTag::SameSlot(number) => format!("{prefix}{OWN}{part}{{{number}}}:{name}"),
+            HashTag::Whole => {
+                into.push_str(&name);
+                into.push('}');
+            }
+            HashTag::Part(tag) => {
+                into.push_str(tag);
+                into.push_str("}:");
+                into.push_str(&name);
+            }
+            HashTag::SameSlot(number) => {
+                into.push_str(&number.to_string());
+                into.push_str("}:");
+                into.push_str(&name);
+            }
         }
     }
 

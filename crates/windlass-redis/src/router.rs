@@ -44,7 +44,7 @@ impl Router {
     }
 
     /// The channel that grants to this client are published on.
-    pub(super) fn wake_channel(&self) -> &str {
+    pub(super) fn wake_channel(&self) -> &Arc<str> {
         self.push_connection().wake_channel()
     }
 

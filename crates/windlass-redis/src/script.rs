@@ -61,6 +61,7 @@ scripts! {
         "lock/prelude.lua",
         "lock/single.lua",
         "lock/hand_over.lua",
+        "lock/single_recorded.lua",
         "lock/fast_path.lua",
         "fence.lua",
         "lock/decisions.lua",
@@ -83,7 +84,9 @@ scripts! {
     QUORUM_NODE_LOCK = [
         "lock/prelude.lua",
         "quorum_node/prelude.lua",
+        "lock/single.lua",
         "lock/hand_over.lua",
+        "lock/single_recorded.lua",
         "lock/fast_path.lua",
         "fence.lua",
         "lock/decisions.lua",

@@ -44,9 +44,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release checks the owner (Redis)",
-        file: "windlass-redis/src/scripts/lock/fast_path.lua",
-        from: "pcall_redis('GET', lock) == owner then",
-        to: "pcall_redis('GET', lock) then",
+        file: "windlass-redis/src/scripts/lock/single_recorded.lua",
+        from: "if redis.pcall('GET', lock) == owner then",
+        to: "if redis.pcall('GET', lock) then",
         caught_by: &[
             "-p",
             "windlass",
@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a renewal respects a later claim of the same owner (Redis, alone in its batch)",
-        file: "windlass-redis/src/scripts/lock/single.lua",
+        file: "windlass-redis/src/scripts/lock/single_recorded.lua",
         from: "local is_ours = flags == '' or type(record) == 'string'\n",
         to: "local is_ours = true or type(record) == 'string'\n",
         caught_by: &[
@@ -114,7 +114,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release leaves a later claim of the same owner (Redis, alone in its batch)",
-        file: "windlass-redis/src/scripts/lock/single.lua",
+        file: "windlass-redis/src/scripts/lock/single_recorded.lua",
         from: "local is_ours = not record or type(record) == 'string'\n",
         to: "local is_ours = true or type(record) == 'string'\n",
         caught_by: &[
@@ -172,14 +172,63 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a new request does not overtake the queue",
-        file: "windlass-redis/src/scripts/lock/fast_path.lua",
-        from: "if call('EXISTS', lock, queue) == 0 then",
-        to: "if call('EXISTS', lock) == 0 then",
+        file: "windlass-redis/src/scripts/lock/single.lua",
+        from: "existing = call('EXISTS', KEYS[2], KEYS[3])",
+        to: "existing = call('EXISTS', KEYS[2])",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
             "scripts_decide_as_the_rules",
+        ],
+    },
+    Mutant {
+        breaks: "a new request in a batch does not overtake the queue (Redis)",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
+        from: "        and (nobody_waits or pcall_redis('EXISTS', KEYS[count + 1 + n]) == 0) then",
+        to: "        then",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "batches_decide_as_the_rules",
+        ],
+    },
+    Mutant {
+        breaks: "a release in a batch is handed to a waiter (Redis)",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
+        from: "      and (nobody_waits or pcall_redis('EXISTS', KEYS[count + 1 + n]) == 0)\n",
+        to: "",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "batches_decide_as_the_rules",
+        ],
+    },
+    Mutant {
+        breaks: "a release in a batch does not overtake what is ahead of it (Redis)",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
+        from: "elseif verb == 114 and not left[lock] and",
+        to: "elseif verb == 114 and",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "batches_decide_as_the_rules",
+        ],
+    },
+    Mutant {
+        breaks: "a release of a renewed claim leaves no record (Redis)",
+        file: "windlass/src/lease/claim.rs",
+        from: "        self.mark_recorded();\n        Some(Renewal {",
+        to: "        Some(Renewal {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "release_of_a_renewed_lock_leaves_no_record",
         ],
     },
     Mutant {
@@ -205,8 +254,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a new fence counter starts high for a whole batch (Redis)",
         file: "windlass-redis/src/scripts/lock/fast_path.lua",
-        from: "          if not last_fence then\n",
-        to: "          if not next_fence then\n",
+        from: "if not left[lock] and (next_fence or not last_fence)\n",
+        to: "if not left[lock]\n",
         caught_by: &[
             "-p",
             "windlass",

@@ -176,7 +176,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release that fails changes nothing",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
-        from: "head = first_waiter or call('ZRANGE', queue, 0, 0)[1]",
+        from: "head = call('ZRANGE', queue, 0, 0)[1]",
         to: "head = call('ZPOPMIN', queue)[1]",
         caught_by: &[
             "-p",

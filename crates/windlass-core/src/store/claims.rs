@@ -140,6 +140,18 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released>;
 
+    /// As [`release`](ClaimStore::release), for an owner that can have no other claim, whose only
+    /// request was granted at once without a record, and which has never sent a renewal: the store
+    /// need not look for a record.
+    fn release_unrecorded(
+        &self,
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+    ) -> Pending<'static, Released> {
+        self.release(kind, name, owner, None)
+    }
+
     /// Reduces the weight of a held claim, and grants the freed weight to the queue. False if
     /// `owner` does not hold it.
     fn shrink(

@@ -4,7 +4,8 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 use super::{
-    BatchJob, BatchedDecision, Batcher, Target, answer_of, by_slot, says_no_master, send, shut_down,
+    BatchJob, BatchedDecision, Batcher, Target, answer_of, by_slot, reply_list, says_no_master,
+    send, shut_down,
 };
 use crate::connection::MAX_SCRIPT_LOADS;
 use crate::errors::CommandError;
@@ -16,7 +17,7 @@ impl<D: BatchedDecision> Batcher<D> {
     /// Takes whole batches, each in one call, in their order and all sent at once: for a caller
     /// with many decisions. They do not wait for what is collected. One answer for each decision.
     pub(crate) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        let Target { router, script, .. } = &self.target;
+        let Target { router, script, .. } = &self.0.target;
         if let Router::Cluster(_) = &**router {
             return self.decide_many_by_slot(batches).await;
         }
@@ -26,7 +27,7 @@ impl<D: BatchedDecision> Batcher<D> {
         let send = async |commands: &[&Cmd]| {
             let calls = commands
                 .iter()
-                .map(|command| router.query::<Vec<Value>>(command));
+                .map(async |command| router.query::<Value>(command).await.and_then(reply_list));
             join_all(calls.map(Box::pin).collect()).await
         };
         let mut replies = send(&commands.iter().collect::<Vec<_>>()).await;
@@ -72,8 +73,8 @@ impl<D: BatchedDecision> Batcher<D> {
                 (BatchJob { decision, answer }, reply)
             })
             .unzip();
-        let calls = by_slot(self.target.router.keys(), jobs).into_iter();
-        let calls = calls.map(|jobs| Box::pin(send(&self.target, jobs)));
+        let calls = by_slot(self.0.target.router.keys(), jobs).into_iter();
+        let calls = calls.map(|jobs| Box::pin(send(&self.0.target, jobs)));
         join_all(calls.collect()).await;
         let answer = |mut reply: oneshot::Receiver<_>| match reply.try_recv() {
             Ok(answer) => answer,

@@ -27,9 +27,10 @@ fn release_does_not_overtake_a_request_of_its_owner_in_one_batch() {
     let acquire = || {
         let mut request = AcquireRequest::new(Kind::Lock, name.clone(), owner.clone());
         request.on_busy = OnBusy::Enqueue;
-        ClaimCommand::acquire(request, "channel", Some(Fence::new(5)))
+        ClaimCommand::acquire(request, &"channel".into(), Some(Fence::new(5)))
     };
-    let release = ClaimCommand::release(Kind::Lock, name.clone(), owner.clone(), None, "channel");
+    let claim = ReleasedClaim::Only;
+    let release = ClaimCommand::release(Kind::Lock, name.clone(), owner.clone(), claim);
     run(&server, &[acquire()]);
     assert_eq!(server.command(&["GET", "stock"]).unwrap(), owner.as_str());
     run(&server, &[acquire(), release]);

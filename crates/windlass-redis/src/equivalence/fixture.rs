@@ -13,6 +13,7 @@ use windlass_core::store::{Backend, GrantListener, NoListener};
 pub(super) struct RedisFixture {
     runtime: tokio::runtime::Runtime,
     pub(super) server: RedisServer,
+    pub(super) url: String,
     pub(super) backend: Arc<dyn Backend>,
 }
 
@@ -38,6 +39,7 @@ impl RedisFixture {
         RedisFixture {
             runtime,
             server,
+            url: url.to_owned(),
             backend,
         }
     }

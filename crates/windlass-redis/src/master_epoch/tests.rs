@@ -68,8 +68,8 @@ impl Master {
 
     /// Grants a free lock.
     fn grant(&self) -> u64 {
-        let keys = ["4", "f", "lock", "queue", "claim"];
-        let request = ["1", "acquire", "owner", "1000", "", "channel 1 "];
+        let keys = ["3", "f", "lock", "lock:line:"];
+        let request = ["1", "t", "1000", "channel", "1", "owner"];
         let script = ["EVAL", script::LOCK.source()];
         let fence = self.command(&[&script[..], &keys, &request].concat());
         self.command(&["DEL", "lock"]);

@@ -11,7 +11,7 @@ use redis::Value;
 pub use self::node_client::{Confirmed, NodeClient, NodeStatus};
 use super::address::{GrantOptions, StoreOptions, single_server};
 use super::batch::Batcher;
-use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply, is_recorded};
+use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply, ReleasedClaim, is_recorded};
 use super::claims::RedisClaims;
 use super::connection::Connection;
 use super::connector::Connector;
@@ -62,7 +62,7 @@ impl RedisNodeClient {
         })
     }
 
-    fn channel(&self) -> &str {
+    fn channel(&self) -> &Arc<str> {
         self.redis.router.wake_channel()
     }
 
@@ -247,7 +247,8 @@ impl NodeClient for RedisNodeClient {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let command = ClaimCommand::release(kind, name, owner, claim, self.channel());
+        let claim = ReleasedClaim::new(claim, self.channel());
+        let command = ClaimCommand::release(kind, name, owner, claim);
         let reply = self.batchers.decide(command);
         Box::pin(async move { reply.await?.released() })
     }

@@ -94,6 +94,10 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
     let mut started = params.acquisition.started();
     loop {
         claim.mark_requested();
+        if request.again {
+            // An earlier request may have enqueued the claim.
+            claim.mark_recorded();
+        }
         let sent = started.take().unwrap_or_else(|| clock.now());
         let reply = claim.spec.store.acquire(request.clone());
         request.again = true;

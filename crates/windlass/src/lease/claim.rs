@@ -73,6 +73,8 @@ pub(crate) struct Claim {
     state: Mutex<LeaseState>,
     /// A request got no reply and may still reach the store.
     unanswered: AtomicBool,
+    /// The store may have a record of the claim besides the grant itself.
+    may_be_recorded: AtomicBool,
     changed: Notify,
     lost: OnceLock<CancellationToken>,
 }
@@ -144,6 +146,7 @@ impl Claim {
                 hold: None,
             }),
             unanswered: AtomicBool::new(false),
+            may_be_recorded: AtomicBool::new(false),
             changed: Notify::new(),
             lost: OnceLock::new(),
         })
@@ -162,6 +165,7 @@ impl Claim {
 
     /// A request for the claim got no reply.
     pub(crate) fn mark_unanswered(&self) {
+        self.mark_recorded();
         self.unanswered.store(true, Ordering::Relaxed);
     }
 
@@ -172,6 +176,18 @@ impl Claim {
 
     pub(crate) fn was_unanswered(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// The store may record the claim, or has done so.
+    pub(crate) fn mark_recorded(&self) {
+        self.may_be_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the claim was granted to its only request, at once and without a record, and no
+    /// renewal of it was sent since.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        !self.may_be_recorded.load(Ordering::Relaxed)
+            && self.state().granted != Moment::from_nanos(0)
     }
 
     /// Whether a request for the claim may still reach the store.
@@ -195,6 +211,7 @@ impl Claim {
 
     /// Continues an earlier claim of the same owner: same fence, same age.
     pub(crate) fn resume(&self, fence: Fence, granted: Moment) {
+        self.mark_recorded();
         let mut state = self.state();
         state.fence = Some(fence);
         state.phase = ClaimPhase::Held;
@@ -203,6 +220,7 @@ impl Claim {
 
     /// The store confirms, for a request sent at `sent`, that the claim is queued.
     pub(crate) fn mark_queued(&self, state: &mut LeaseState, sent: Moment) {
+        self.mark_recorded();
         state.confirmed = state.confirmed.max(sent);
         if matches!(state.phase, ClaimPhase::Requested | ClaimPhase::Dequeued) {
             state.phase = ClaimPhase::Queued;
@@ -236,6 +254,7 @@ impl Claim {
 
     /// A wake-up says that the claim was granted: validity counts from the last confirmed heartbeat.
     pub(crate) fn mark_granted(&self, state: &mut LeaseState, now: Moment) {
+        self.mark_recorded();
         let confirmed = state.confirmed;
         self.mark_held(state, confirmed, now);
     }
@@ -399,6 +418,7 @@ impl Claim {
                 ttl = ttl.min(left).max(Duration::from_millis(1));
             }
         }
+        self.mark_recorded();
         Some(Renewal {
             kind: self.spec.kind,
             name: self.spec.name.clone(),

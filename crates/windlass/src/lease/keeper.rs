@@ -237,6 +237,9 @@ impl Keeper {
         let mut state = claim.state();
         state.fence = Some(fence);
         state.recorded = recorded;
+        if recorded {
+            claim.mark_recorded();
+        }
         let now = received.unwrap_or_else(|| self.clock.now());
         claim.mark_held(&mut state, sent, now);
         let mut next = next_renewal(claim, &state);

@@ -316,6 +316,10 @@ impl ReleaseQueue {
 
 fn send_release(claim: &Claim) -> Pending<'static, Released> {
     let spec = &claim.spec;
+    if spec.random_owner && claim.is_unrecorded() {
+        let (name, owner) = (spec.name.clone(), spec.owner.clone());
+        return spec.store.release_unrecorded(spec.kind, name, owner);
+    }
     // Under an owner that the caller chose, a later claim may have replaced this one.
     let only = (!spec.random_owner).then_some(claim.wake);
     let (name, owner) = (spec.name.clone(), spec.owner.clone());

@@ -267,6 +267,33 @@ async fn every_key_expires() {
     }
 }
 
+/// A lock that is released soon has no record, and its release looks for none. One that was renewed
+/// or waited for has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_of_a_renewed_lock_leaves_no_record() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let records = || server.command(&["KEYS", "windlass:lock:*"]).unwrap();
+
+    let brief = w.lock("stock").acquire().await.unwrap();
+    assert!(brief.release().await.unwrap().was_held());
+
+    let renewed = w.lock("stock").acquire().await.unwrap();
+    let recorded = eventually(SOON, || async { !records().is_empty() }).await;
+    assert!(recorded);
+    let waiter = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").acquire().await.unwrap() }
+    });
+    wait_for_waiters(&w, "stock", 1).await;
+    assert!(renewed.release().await.unwrap().was_held());
+    let waiter = waiter.await.unwrap();
+    assert_eq!(records().lines().count(), 1, "the waiter's own");
+    assert!(waiter.release().await.unwrap().was_held());
+    assert_eq!(records(), "");
+    assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evicted_fence_counter_never_decreases() {
     let server = RedisServer::start().unwrap();

@@ -1,6 +1,7 @@
 //! The scripts for locks and pools decide as the rules: the same random operations, by the rules
 //! and on a real Redis, give the same outcomes, wake-ups, notifications and state.
 
+mod batches;
 mod model;
 mod operations;
 mod server;

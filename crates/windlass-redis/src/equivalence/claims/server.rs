@@ -168,7 +168,7 @@ impl Server {
         exists == "1"
     }
 
-    fn expire(&self, kind: Kind, name: &Name, owner: &Owner) {
+    pub(super) fn expire(&self, kind: Kind, name: &Name, owner: &Owner) {
         let run = |command: &[&str]| self.fixture.server.command(command).unwrap();
         let owner = owner.as_str();
         if kind == Kind::Lock {

@@ -9,6 +9,7 @@
 -- Atomic because a client that holds some while others hold the rest may wait for ever.
 
 local count, ttl = tonumber(ARGV[1]), ARGV[2]
+may_migrate = string.find(fence_key, '{', 1, true)
 local time = call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
@@ -17,9 +18,10 @@ for i = 1, count do
   local owner = ARGV[2 * i + 2]
   if call('EXISTS', lock, queue) > 0 then
     -- It may be free, with only dead waiters left in the queue.
-    local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
+    local prefix = string.sub(claim, 1, -#owner - 1)
+    local holder = call('GET', lock) or hand_over(lock, queue, prefix)
     if holder then
-      local record = call('GET', string.sub(claim, 1, -#owner - 1) .. holder)
+      local record = call('GET', prefix .. holder)
       return {'busy', i - 1, holder, call('PTTL', lock), record, tonumber(now)}
     end
   end

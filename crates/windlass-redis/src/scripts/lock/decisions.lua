@@ -1,4 +1,5 @@
--- Decisions on one lock: what they share, then one function for each verb.
+-- Decisions on one lock: what they share, then one function for each verb. "prefix" is what the keys
+-- of all records of the lock begin with.
 
 -- Decisions that only a node of a quorum takes: quorum_node/lock.lua defines them.
 local confirm, requeue
@@ -40,10 +41,9 @@ end
 -- waiter then rechecks every now and then; the others the more rarely the further back they are, in
 -- case those ahead of them die. All of them together recheck a few times as often as the first
 -- alone. A holder of ours may have no record yet, but has a random owner then.
-local function recheck_after(lock, queue, claim, owner, holder)
+local function recheck_after(lock, queue, prefix, owner, holder)
   local left = held_for(lock)
   local random = string.match(holder, ':%d+:(%x+)$')
-  local prefix = string.sub(claim, 1, -#owner - 1)
   if (random and #random == 32) or call('EXISTS', prefix .. holder) == 1 then
     return left
   end
@@ -55,9 +55,12 @@ local function recheck_after(lock, queue, claim, owner, holder)
   return left
 end
 
--- The queue must outlive every claim in it.
-local function extend_queue(queue, ttl)
-  if call('PTTL', queue) < tonumber(ttl) then
+-- The queue must outlive every claim in it. "is_new" says whether it has no expiry yet; nil if that is
+-- not known. Redis 7.0, the first to state its version, is also the first to know "GT".
+local function extend_queue(queue, ttl, is_new)
+  if is_new == false and redis.REDIS_VERSION_NUM then
+    call('PEXPIRE', queue, ttl, 'GT')
+  elseif is_new or call('PTTL', queue) < tonumber(ttl) then
     call('PEXPIRE', queue, ttl)
   end
 end
@@ -72,7 +75,8 @@ end
 --             {'busy', holder, its ms left, its record or false, server's time in ms}
 --
 -- Atomic because "is it free with an empty queue" and "this owner holds it" are one decision.
--- Inner calls when free: EXISTS, SET (and one INCRBY for the batch).
+-- Inner calls when free: EXISTS, SET (and one INCRBY for the batch). To enqueue, if others wait:
+-- EXISTS, GET, INCRBY, ZADD, TIME, SET, PEXPIRE, PTTL.
 
 local function grant(lock, claim, owner, ttl, flags, tail, proposal)
   local fence = take_fence(proposal)
@@ -83,13 +87,21 @@ local function grant(lock, claim, owner, ttl, flags, tail, proposal)
   return fence
 end
 
-local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
+local function acquire(lock, queue, prefix, owner, ttl, flags, tail, proposal)
+  local claim = prefix .. owner
   proposal = is_quorum_node and tonumber(proposal)
-  if call('EXISTS', lock, queue) == 0 then
+  local found = existing or call('EXISTS', lock, queue)
+  if found == 0 then
     return grant(lock, claim, owner, ttl, flags, tail, proposal)
   end
 
-  local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
+  local holder = call('GET', lock)
+  local is_new_queue
+  if holder then
+    is_new_queue = found == 1
+  else
+    holder = hand_over(lock, queue, prefix)
+  end
   if holder == owner then
     local record = call('GET', claim)
     if record then
@@ -106,7 +118,7 @@ local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
     -- Granted before, but the reply was lost and the owner asks again: nothing acts under that
     -- grant. Its fence is not known any more, and a new one would be higher than the waiters'
     -- tickets, so they go first.
-    holder = hand_over(lock, queue, claim, owner)
+    holder, is_new_queue = hand_over(lock, queue, prefix), nil
   end
   if not holder then
     return grant(lock, claim, owner, ttl, flags, tail, proposal)
@@ -116,18 +128,18 @@ local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
     call('PEXPIRE', lock, ttl)
   end
   if string.find(flags, 'q', 1, true) then
-    local ticket = call('ZSCORE', queue, owner)
-    if ticket then
-      ticket = tonumber(ticket)
-    else
+    -- A node of a quorum takes a number only if it needs one.
+    local ticket = is_quorum_node and tonumber(call('ZSCORE', queue, owner) or nil)
+    if not ticket then
       ticket = take_fence(proposal)
-      call('ZADD', queue, digits(ticket), owner)
+      if call('ZADD', queue, 'NX', digits(ticket), owner) == 0 then
+        ticket = tonumber(call('ZSCORE', queue, owner))
+      end
     end
     write_record(claim, PLACEHOLDER or digits(ticket), ttl, 0, tail)
-    extend_queue(queue, ttl)
-    return {'queued', ticket, recheck_after(lock, queue, claim, owner, holder)}
+    extend_queue(queue, ttl, is_new_queue)
+    return {'queued', ticket, recheck_after(lock, queue, prefix, owner, holder)}
   end
-  local prefix = string.sub(claim, 1, -#owner - 1)
   return {'busy', holder, held_for(lock), call('GET', prefix .. holder), server_ms()}
 end
 
@@ -140,8 +152,9 @@ end
 -- Atomic because a claim that is no longer the owner's must not be extended.
 -- Inner calls when held: GET, PEXPIRE, PEXPIRE (SET instead, the first time).
 
-local function renew(lock, queue, claim, owner, ttl, flags, fence, age, tail)
-  local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
+local function renew(lock, queue, prefix, owner, ttl, flags, fence, age, tail)
+  local claim = prefix .. owner
+  local holder = call('GET', lock) or hand_over(lock, queue, prefix)
   local held = holder == owner
   if not held and not call('ZSCORE', queue, owner) then
     return 0
@@ -151,8 +164,8 @@ local function renew(lock, queue, claim, owner, ttl, flags, fence, age, tail)
   end
   if not held then
     write_record(claim, PLACEHOLDER or fence, ttl, age, tail)
-    extend_queue(queue, ttl)
-    return {'waiting', recheck_after(lock, queue, claim, owner, holder)}
+    extend_queue(queue, ttl, false)
+    return {'waiting', recheck_after(lock, queue, prefix, owner, holder)}
   end
   call('PEXPIRE', lock, ttl)
   -- An existing record keeps its fence and its time.
@@ -170,14 +183,15 @@ end
 --   returns  1 if it was held, 2 if it was waiting, 0 if neither
 --
 -- Atomic because only the owner's own lock may be released.
--- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, PTTL, SET,
+-- Inner calls when nobody waits: GET, ZPOPMIN, DEL (in a batch, EXISTS for all queues). A hand-over: GET, ZPOPMIN, GET, PTTL, SET,
 -- PUBLISH, DEL, however many wait. In a cluster, ZRANGE and ZREM instead of ZPOPMIN.
 
-local function release(lock, queue, claim, owner, address)
+local function release(lock, queue, prefix, owner, address)
+  local claim = prefix .. owner
   local holder = call('GET', lock)
   local ours = address == '' or not is_replaced(claim, address)
   if ours and holder == owner then
-    if hand_over(lock, queue, claim, owner) then
+    if hand_over(lock, queue, prefix) then
       call('DEL', claim)
     else
       call('DEL', lock, claim)
@@ -190,23 +204,22 @@ local function release(lock, queue, claim, owner, address)
     call('DEL', claim)
   end
   if not holder then
-    hand_over(lock, queue, claim, owner)
+    hand_over(lock, queue, prefix)
   end
   return waiting * 2
 end
 
--- Takes the lock from its holder, and grants it to the first living waiter. The owner is empty, and
--- the claim record's key ends behind its prefix.
+-- Takes the lock from its holder, and grants it to the first living waiter. The owner is empty.
 --
 --   returns  {'broken', old holder or false, its ms left, its record or false, server's time in ms}
 --
 -- Atomic so that the holder that is named is the one that lost the lock.
 
-local function break_lock(lock, queue, prefix, owner)
+local function break_lock(lock, queue, prefix)
   local holder = call('GET', lock)
   local left = held_for(lock)
   local record = holder and call('GET', prefix .. holder)
-  local next_holder = hand_over(lock, queue, prefix, owner)
+  local next_holder = hand_over(lock, queue, prefix)
   if holder then
     call('DEL', prefix .. holder)
     if not next_holder then

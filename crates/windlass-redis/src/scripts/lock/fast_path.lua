@@ -1,77 +1,69 @@
--- Decides what most batches consist of: a free lock with an empty queue, and a release by a holder
--- whose owner is random. One flat pass without functions, because each function that a script
--- defines costs as much as a command. What remains undecided, and what could fail, is left to the
--- functions below.
---
--- All decisions of a batch were under way at once, so deciding the common ones first is one of the
--- orders in which they may have arrived. But once a decision on a lock is left undecided, so is
--- each release of that lock behind it: a release must not overtake a request of the same owner.
+-- Decides what most batches consist of: free locks with an empty queue, and releases by holders for
+-- whom nobody waits. One pass in order, without functions. One command looks for all queues. What
+-- remains undecided, and what could fail, is left to the functions below; each decision on the same
+-- lock behind it is then left as well, so that all decisions on a lock are taken in order.
 
-local replies, undecided, left = {}, {}, {}
-do
-  local pcall_redis = redis.pcall
-  local arguments = {
-    acquire = is_quorum_node and 4 or 3, renew = 5, release = 1, break_lock = 0, confirm = 5, requeue = 5,
-  }
-  local key, arg, n, last = 2, 2, 0, #ARGV
-  while arg < last do
-    local verb, owner = ARGV[arg], ARGV[arg + 1]
-    local lock, queue, claim = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+local replies, undecided = {}, 0
+-- How many arguments a decision has besides its owner, by its letter.
+local arguments = {
+  [97] = is_quorum_node and 1 or 0, [116] = is_quorum_node and 1 or 0, [65] = is_quorum_node and 4 or 3,
+  [114] = 0, [82] = 1, [78] = 5, [66] = 0, [67] = 5, [81] = 5,
+}
+if count == 1 or not string.find(verbs, '[atr]') then
+  undecided = count
+else
+  local pcall_redis, byte, left = redis.pcall, string.byte, {}
+  local nobody_waits = pcall_redis('EXISTS', unpack(KEYS, count + 2, 2 * count + 1)) == 0
+  local next_argument = count + 6
+  for n = 1, count do
+    local verb, lock, owner = byte(verbs, n), KEYS[n + 1], ARGV[n + 5]
     local reply
-    if verb == 'acquire' then
-      -- ttl, flags, tail; on a node of a quorum, proposal
-      if ARGV[arg + 3] == 'q' or ARGV[arg + 3] == '' then
-        if call('EXISTS', lock, queue) == 0 then
-          if not last_fence then
-            if is_quorum_node then
-              -- The counter is written back once, behind the loop.
-              last_fence = tonumber(pcall_redis('GET', fence_key) or nil)
-              next_fence = last_fence
+    if verb == 97 or verb == 116 then
+      -- Without a fence but with a reply to "INCRBY": a new counter, or a server that takes no
+      -- writes. "take_fence" deals with it.
+      if not left[lock] and (next_fence or not last_fence)
+        and (nobody_waits or pcall_redis('EXISTS', KEYS[count + 1 + n]) == 0) then
+        if is_quorum_node and not next_fence then
+          -- The counter is written back once, behind the loop.
+          last_fence = tonumber(pcall_redis('GET', fence_key) or nil) or 0
+          next_fence = last_fence > 0 and last_fence
+        end
+        local set = (next_fence or not is_quorum_node) and pcall_redis('SET', lock, owner, 'NX', 'PX', ARGV[3])
+        if set and set.ok then
+          if not next_fence then
+            last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
+            if type(last_fence) == 'number' and last_fence > tonumber(ARGV[1]) then
+              next_fence = last_fence - ARGV[1]
             else
-              last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
-              -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals with
-              -- it.
-              if type(last_fence) == 'number' and last_fence > tonumber(ARGV[1]) then
-                next_fence = last_fence - ARGV[1]
-              end
+              call('DEL', lock)
             end
           end
           if next_fence then
-            call('SET', lock, owner, 'PX', ARGV[arg + 2])
             next_fence = next_fence + 1
             if is_quorum_node then
-              next_fence = math.max(next_fence, tonumber(ARGV[arg + 5]))
+              next_fence = math.max(next_fence, tonumber(ARGV[next_argument]))
             end
             reply = next_fence
           end
         end
       end
-    elseif verb == 'release' and ARGV[arg + 2] == '' and not left[lock]
-      and pcall_redis('GET', lock) == owner then
-      local decided, next_holder = pcall(hand_over, lock, queue, claim, owner)
-      if decided then
-        if next_holder then
-          call('DEL', claim)
-        else
-          call('DEL', lock, claim)
-        end
-        reply = 1
-      end
+    elseif verb == 114 and not left[lock] and pcall_redis('GET', lock) == owner
+      and (nobody_waits or pcall_redis('EXISTS', KEYS[count + 1 + n]) == 0)
+      and pcall_redis('DEL', lock) == 1 then
+      reply = 1
     end
-    n = n + 1
     if reply then
       replies[n] = reply
     else
-      undecided[#undecided + 1] = {n = n, key = key, arg = arg}
+      undecided = undecided + 1
       left[lock] = true
     end
-    key = key + 3
-    arg = arg + 2 + arguments[verb]
+    next_argument = next_argument + arguments[verb]
   end
   if is_quorum_node and next_fence then
     call('SET', fence_key, string.format('%.0f', next_fence))
   end
 end
-if #undecided == 0 then
+if undecided == 0 then
   return replies
 end

@@ -1,17 +1,27 @@
+-- What the keys of all records of the lock of a decision begin with.
+local function record_prefix(n)
+  if may_migrate then
+    return string.sub(KEYS[2 * count + 1 + n], 1, -#ARGV[5 + n] - 1)
+  end
+  local queue = KEYS[count + 1 + n]
+  local at = string.find(queue, 'lock:line:', 1, true)
+  return string.sub(queue, 1, at - 1) .. 'lock:claim:' .. string.sub(queue, at + 10) .. ' '
+end
+
 -- Grants a lock that nobody holds (or that is being released) to the first living waiter, and
--- notifies that waiter alone. Returns the new holder, or false when nobody waits.
-local function hand_over(lock, queue, claim, owner)
-  local prefix = string.sub(claim, 1, -#owner - 1)
+-- notifies that waiter alone. Returns the new holder, or false when nobody waits. "head" is the
+-- first waiter, if it is known; outside a cluster it has been removed from the queue then.
+local function hand_over(lock, queue, prefix, head)
   while true do
-    local head
-    if may_migrate then
-      head = first_waiter or call('ZRANGE', queue, 0, 0)[1]
-      first_waiter = nil
-    else
-      head = call('ZPOPMIN', queue)[1]
-    end
     if not head then
-      return false
+      if may_migrate then
+        head = call('ZRANGE', queue, 0, 0)[1]
+      else
+        head = call('ZPOPMIN', queue)[1]
+      end
+      if not head then
+        return false
+      end
     end
     -- The one key that a caller cannot declare. While its slot migrates this fails, as the record
     -- may have moved already: before anything is changed, so that the decision can be tried again.
@@ -28,5 +38,6 @@ local function hand_over(lock, queue, claim, owner)
       redis.pcall('PUBLISH', channel, id .. ' ' .. fence)
       return head
     end
+    head = nil
   end
 end

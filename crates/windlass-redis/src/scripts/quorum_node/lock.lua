@@ -8,8 +8,9 @@
 -- Atomic because the number must be taken while the owner holds this node: a later holder takes a
 -- higher one.
 
-function confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
-  local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
+function confirm(lock, queue, prefix, owner, ttl, flags, age, tail, proposal)
+  local claim = prefix .. owner
+  local holder = call('GET', lock) or hand_over(lock, queue, prefix)
   local held = holder == owner
   local ticket = not held and call('ZSCORE', queue, owner)
   if not held and not ticket then
@@ -21,7 +22,7 @@ function confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
   if not held then
     write_record(claim, PLACEHOLDER, ttl, age, tail)
     extend_queue(queue, ttl)
-    return {'waiting', recheck_after(lock, queue, claim, owner, holder), holder}
+    return {'waiting', recheck_after(lock, queue, prefix, owner, holder), holder}
   end
   local number = take_fence(tonumber(proposal))
   call('PEXPIRE', lock, ttl)
@@ -38,11 +39,12 @@ end
 -- Atomic because it must not undo a later grant: an owner that counts on this node has taken
 -- another number since.
 
-function requeue(lock, queue, claim, owner, ttl, number, age, tail, proposal)
+function requeue(lock, queue, prefix, owner, ttl, number, age, tail, proposal)
+  local claim = prefix .. owner
   if call('GET', lock) ~= owner or string.match(call('GET', claim) or '', '^%d+') ~= number then
     return 0
   end
-  if not hand_over(lock, queue, claim, owner) then
+  if not hand_over(lock, queue, prefix) then
     return 0
   end
   call('ZADD', queue, digits(take_fence(tonumber(proposal))), owner)
