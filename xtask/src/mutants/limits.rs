@@ -4,6 +4,25 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a limiter in memory notices that the machine slept",
+        file: "windlass-core/src/clock/counter.rs",
+        from: "if now >= count && age < MAX_AGE {",
+        to: "if now >= count {",
+        caught_by: &["-p", "windlass-core", "--lib", "sleep_is_noticed"],
+    },
+    Mutant {
+        breaks: "an interrupted thread does not tell a time that lags behind",
+        file: "windlass-core/src/clock/counter.rs",
+        from: "count >= before && counter.nanos_between(before, count) <= MAX_GAP",
+        to: "count >= before",
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "anchor_of_an_interrupted_thread_is_not_used",
+        ],
+    },
+    Mutant {
         breaks: "a limiter compares numbers, not text (Redis)",
         file: "windlass-redis/src/scripts/limit/decide.lua",
         from: "    if state[4] + cost <= rule.full then\n      return {'f'",

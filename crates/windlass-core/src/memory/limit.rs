@@ -1,13 +1,14 @@
 //! Rate limiters in memory.
 //!
 //! A check in memory takes well under a microsecond, so this map is not [`Shards`](super::Shards):
-//! a name is hashed once, for the shard and for its map, and is concatenated with its key only when
-//! the limiter is new.
+//! a name is hashed once, for the shard and for its table, and is concatenated with its key only
+//! when the limiter is new.
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use super::{MemoryStore, SHARDS, guard, reply};
 use crate::Clock;
@@ -22,54 +23,27 @@ use crate::store::limit::{
 
 /// The stored state of one limiter.
 struct StoredLimit {
+    hash: u64,
+    name: Name,
     states: RuleStates,
     ends: u64,
 }
 
 /// All limiters, in shards.
 pub(super) struct LimitMap {
-    hasher: RandomState,
+    /// Random: keys may come from clients that would choose them to collide.
+    hash_key: Box<HashKey>,
     shards: Box<[Mutex<LimitShard>]>,
 }
 
+type HashKey = [u8; 192];
+
 struct LimitShard {
-    map: HashMap<StoredName, StoredLimit, BuildHasherDefault<PassThroughHasher>>,
+    table: HashTable<StoredLimit>,
     sweep_at: usize,
-    /// A microsecond after the last reset: leases and reservations made after it differ in their
-    /// mark from those made before.
-    not_before: u64,
-}
-
-impl LimitMap {
-    pub(super) fn new() -> LimitMap {
-        let shard = || {
-            Mutex::new(LimitShard {
-                map: HashMap::default(),
-                sweep_at: 64,
-                not_before: 0,
-            })
-        };
-        LimitMap {
-            hasher: RandomState::new(),
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-        }
-    }
-
-    #[inline]
-    fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, LimitShard>, HashedName<'a>) {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(name);
-        let hash = hasher.finish();
-        // The map uses the highest and the lowest bits.
-        let shard = guard(&self.shards[(hash >> 32) as usize % SHARDS]);
-        (shard, HashedName { hash, name })
-    }
-}
-
-/// A name in the map, with its hash.
-struct StoredName {
-    hash: u64,
-    name: Name,
+    /// The time of the last decision; after a reset, a microsecond more: leases and reservations
+    /// made after it differ in their mark from those made before.
+    latest: u64,
 }
 
 /// A name to look up, with its hash.
@@ -78,81 +52,34 @@ struct HashedName<'a> {
     name: &'a [u8],
 }
 
-/// The common view of both, by which the map compares them.
-trait Hashed {
-    fn hash(&self) -> u64;
-    fn name(&self) -> &[u8];
-}
-
-impl Hashed for StoredName {
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    fn name(&self) -> &[u8] {
-        self.name.as_str().as_bytes()
+impl HashedName<'_> {
+    #[inline]
+    fn is_of(&self, limit: &StoredLimit) -> bool {
+        limit.hash == self.hash && limit.name.as_str().as_bytes() == self.name
     }
 }
 
-impl Hashed for HashedName<'_> {
-    fn hash(&self) -> u64 {
-        self.hash
+impl LimitMap {
+    pub(super) fn new() -> LimitMap {
+        let shard = || {
+            Mutex::new(LimitShard {
+                table: HashTable::new(),
+                sweep_at: 64,
+                latest: 0,
+            })
+        };
+        LimitMap {
+            hash_key: Box::new(rand::random()),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
     }
 
-    fn name(&self) -> &[u8] {
-        self.name
-    }
-}
-
-impl<'a> Borrow<dyn Hashed + 'a> for StoredName {
-    fn borrow(&self) -> &(dyn Hashed + 'a) {
-        self
-    }
-}
-
-impl Hash for dyn Hashed + '_ {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(Hashed::hash(self));
-    }
-}
-
-impl PartialEq for dyn Hashed + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for dyn Hashed + '_ {}
-
-impl Hash for StoredName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-impl PartialEq for StoredName {
-    fn eq(&self, other: &StoredName) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for StoredName {}
-
-/// A hasher for hashes: returns its input.
-#[derive(Default)]
-struct PassThroughHasher(u64);
-
-impl Hasher for PassThroughHasher {
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("only numbers are hashed")
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+    #[inline]
+    fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, LimitShard>, HashedName<'a>) {
+        let hash = xxh3_64_with_secret(name, &*self.hash_key);
+        // The table uses the highest and the lowest bits.
+        let shard = guard(&self.shards[(hash >> 32) as usize % SHARDS]);
+        (shard, HashedName { hash, name })
     }
 }
 
@@ -162,11 +89,21 @@ pub(super) fn micros(clock: &Clock) -> u64 {
 }
 
 impl LimitShard {
-    /// The time, read while the shard is locked: it does not go backwards from one decision to the
-    /// next.
+    /// The time of a decision, which does not go backwards from one to the next.
     #[inline(always)]
-    fn now(&self, clock: &Clock) -> u64 {
-        micros(clock).max(self.not_before)
+    fn now(&mut self, clock: &Clock) -> u64 {
+        self.latest = self.latest.max(clock.quick_now().as_nanos() / 1_000);
+        self.latest
+    }
+
+    #[inline]
+    fn get(&self, name: &HashedName<'_>) -> Option<&StoredLimit> {
+        self.table.find(name.hash, |limit| name.is_of(limit))
+    }
+
+    #[inline]
+    fn get_mut(&mut self, name: &HashedName<'_>) -> Option<&mut StoredLimit> {
+        self.table.find_mut(name.hash, |limit| name.is_of(limit))
     }
 
     /// Takes units in place, if the limiter is a single bucket: see [`rules::take_in_place`].
@@ -179,7 +116,7 @@ impl LimitShard {
         units: u64,
     ) -> Option<(bool, LimitStatus, &RuleStates)> {
         // A bucket that has ended is a full bucket, so expiry needs no check.
-        let limit = self.map.get_mut(name as &dyn Hashed)?;
+        let limit = self.get_mut(name)?;
         let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
         limit.ends = rules::ends(&limit.states, now);
         Some((taken, seen, &limit.states))
@@ -195,26 +132,29 @@ impl LimitShard {
         owned: impl FnOnce() -> Name,
     ) -> Result<LimitOutcome> {
         let fresh = RuleStates::default();
-        let stored = match self.map.get(name as &dyn Hashed) {
+        let stored = match self.get(name) {
             Some(limit) if limit.ends > now => &limit.states,
             _ => &fresh,
         };
         let outcome = rules::decide(rules, stored, now, want).map_err(mismatch)?;
         if outcome.changed {
             let ends = rules::ends(&outcome.states, now);
-            let limit = StoredLimit {
-                states: outcome.states.clone(),
-                ends,
-            };
-            match self.map.get_mut(name as &dyn Hashed) {
-                Some(known) => *known = limit,
+            let states = outcome.states.clone();
+            match self.get_mut(name) {
+                Some(known) => (known.states, known.ends) = (states, ends),
                 None => {
-                    if self.map.len() >= self.sweep_at {
-                        self.map.retain(|_, limit| limit.ends > now);
-                        self.sweep_at = (self.map.len() * 2).max(64);
+                    if self.table.len() >= self.sweep_at {
+                        self.table.retain(|limit| limit.ends > now);
+                        self.sweep_at = (self.table.len() * 2).max(64);
                     }
-                    let (hash, name) = (name.hash, owned());
-                    self.map.insert(StoredName { hash, name }, limit);
+                    let limit = StoredLimit {
+                        hash: name.hash,
+                        name: owned(),
+                        states,
+                        ends,
+                    };
+                    self.table
+                        .insert_unique(name.hash, limit, |limit| limit.hash);
                 }
             }
         }
@@ -268,7 +208,7 @@ impl LimitStore for MemoryStore {
                 return Some(Ok(Decision::new(allowed, status, Basis::Store)));
             }
             // A stored name is valid.
-            if !shard.map.contains_key(&hashed as &dyn Hashed) && !name.is_valid() {
+            if shard.get(&hashed).is_none() && !name.is_valid() {
                 return None;
             }
             let want = LimitOp::Take(units);
@@ -283,8 +223,11 @@ impl LimitStore for MemoryStore {
     fn reset(&self, name: Name) -> Pending<'_, bool> {
         let (mut shard, hashed) = self.limits.of(name.as_str().as_bytes());
         let now = shard.now(&self.clock);
-        shard.not_before = now + 1;
-        let removed = shard.map.remove(&hashed as &dyn Hashed);
+        shard.latest = now + 1;
+        let found = shard
+            .table
+            .find_entry(hashed.hash, |limit| hashed.is_of(limit));
+        let removed = found.ok().map(|entry| entry.remove().0);
         reply(Ok(removed.is_some_and(|limit| limit.ends > now)))
     }
 
@@ -292,10 +235,10 @@ impl LimitStore for MemoryStore {
         let mut first = BTreeMap::new();
         let mut more = false;
         for shard in &self.limits.shards {
-            let shard = guard(shard);
+            let mut shard = guard(shard);
             let now = shard.now(&self.clock);
-            for (stored, limit) in shard.map.iter().filter(|(_, limit)| limit.ends > now) {
-                let Some(name) = search.wanted(stored.name.as_str()) else {
+            for limit in shard.table.iter().filter(|limit| limit.ends > now) {
+                let Some(name) = search.wanted(limit.name.as_str()) else {
                     continue;
                 };
                 let usage = rules::usage(&limit.states, now);
@@ -303,7 +246,7 @@ impl LimitStore for MemoryStore {
                     continue;
                 }
                 // Two stored names may have the same readable form.
-                first.insert((name, stored.name.clone()), usage);
+                first.insert((name, limit.name.clone()), usage);
                 if first.len() > search.most {
                     first.pop_last();
                     more = true;

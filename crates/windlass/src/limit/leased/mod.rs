@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use self::token_cache::{CacheTake, TokenCache};
 use self::unused::UnusedTokens;
 use super::limiter::{Limiter, check_units};
-use crate::lease::Moment;
+use crate::lease::{Clock, Moment};
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::Result;
 use windlass_core::rules::limit::{LimitStatus, Rule};
@@ -122,11 +122,18 @@ impl LeasedLimiter {
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
-        if let Some(cache) = self.known_cache(key) {
-            return self.take(&cache, key, units).await;
-        }
-        let cache = self.cache(key)?;
-        self.take(&cache, key, units).await
+        let cache = match self.take_known(key, units) {
+            Ok(decision) => return Ok(decision),
+            Err(Some(cache)) => cache,
+            Err(None) => {
+                let cache = self.cache(key)?;
+                if let Some(decision) = self.take_cached(&cache, units) {
+                    return Ok(decision);
+                }
+                cache
+            }
+        };
+        self.take_from_store(&cache, key, units).await
     }
 
     /// Takes `units` units from the prefetched tokens, without waiting and without a store call. `None` if only the
@@ -164,10 +171,14 @@ impl LeasedLimiter {
         self.inner.store_calls.load(Ordering::Relaxed)
     }
 
-    fn known_cache(&self, key: &str) -> Option<Arc<TokenCache>> {
+    /// Takes units from the cache of a key. If only the store can decide, the cache; `None` if there is none yet.
+    fn take_known(&self, key: &str, units: u64) -> Result<Decision, Option<Arc<TokenCache>>> {
+        // Under the lock, which costs less than a clone of the cache.
         let caches = self.inner.caches.read();
         let caches = caches.unwrap_or_else(PoisonError::into_inner);
-        caches.get(key).cloned()
+        let cache = caches.get(key).ok_or(None)?;
+        let decision = self.take_cached(cache, units);
+        decision.ok_or_else(|| Some(Arc::clone(cache)))
     }
 
     fn cache(&self, key: &str) -> Result<Arc<TokenCache>> {
@@ -185,25 +196,34 @@ impl LeasedLimiter {
         Ok(Arc::clone(caches.entry(key.into()).or_insert_with(new)))
     }
 
-    async fn take(&self, cache: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
-        let limiter = &self.inner.limiter;
-        let now = limiter.clock().now();
+    /// Takes units from a cache; `None` if only the store can decide.
+    #[inline]
+    fn take_cached(&self, cache: &Arc<TokenCache>, units: u64) -> Option<Decision> {
+        let now = self.now();
         match cache.take(units, now) {
             CacheTake::Taken(left) => {
                 if cache.refill_is_due(left, now) {
                     refill::prefetch(self, cache);
                 }
-                Ok(self.decided(cache, now, true, left, None))
+                Some(self.decided(cache, now, true, left, None))
             }
-            CacheTake::Denied(until) if units <= lowest_limit(limiter.rules()?) => {
-                Ok(self.decided(cache, now, false, 0, Some(until)))
+            CacheTake::Denied(until) => {
+                let rules = self.inner.limiter.rules().ok()?;
+                let is_denied = units <= lowest_limit(rules);
+                is_denied.then(|| self.decided(cache, now, false, 0, Some(until)))
             }
-            _ => self.take_from_store(cache, key, units).await,
+            CacheTake::Miss => None,
         }
     }
 
+    /// Not earlier than the present moment: tokens are never used after the end of their lease.
+    #[inline]
+    fn now(&self) -> Moment {
+        self.inner.limiter.clock().quick_now() + Clock::QUICK_ERROR
+    }
+
     fn take_now(&self, cache: &Arc<TokenCache>, units: u64) -> Option<Decision> {
-        let now = self.inner.limiter.clock().now();
+        let now = self.now();
         let taken = match cache.take(units, now) {
             CacheTake::Taken(left) => CacheTake::Taken(left),
             _ => {
@@ -301,7 +321,15 @@ impl LeasedKey {
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, units: u64) -> Result<Decision> {
-        self.limiter.take(&self.cache, self.key(), units).await
+        let limiter = &self.limiter;
+        match limiter.take_cached(&self.cache, units) {
+            Some(decision) => Ok(decision),
+            None => {
+                limiter
+                    .take_from_store(&self.cache, self.key(), units)
+                    .await
+            }
+        }
     }
 
     /// Takes one unit from the prefetched tokens, without waiting and without a store call. `None` if only the store can
