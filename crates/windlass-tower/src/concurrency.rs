@@ -16,7 +16,7 @@ use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
 use crate::key::{Everyone, LayerKey, OnMissingKey, RequestKey};
 use crate::lease_layer::{self, LeaseLayer, LeaseOptions};
 use crate::maybe_ready::MaybeReady;
-use crate::protected::{Entered, Protected, Stage, sealed};
+use crate::protected::{Protected, Stage, StartedCall, sealed};
 use crate::rejection::{Rejection, RejectionKind};
 
 /// Bounds how many requests run at once, over all instances that share the store.
@@ -164,8 +164,12 @@ impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
     type InnerBody = B;
     type Held = LeaseHeld<Permit>;
 
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<Permit>>> {
-        lease_layer::enter(&self.config, request)
+    fn enter<F>(
+        &self,
+        request: Request<B>,
+        call: impl FnOnce(Request<B>) -> F,
+    ) -> StartedCall<F, B, LeaseHeld<Permit>> {
+        StartedCall::new(lease_layer::enter(&self.config, request), call)
     }
 
     fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {

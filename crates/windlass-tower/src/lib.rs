@@ -77,7 +77,7 @@ pub use key::{
 pub use limit::{Charge, LimitLayer, Policies, Policy};
 pub use lock::{BusyStatus, LockLayer, OnLoss, RequestLock};
 pub use maybe_ready::MaybeReady;
-pub use protected::{Entered, Protected, ResponseFuture, Stage};
+pub use protected::{Entered, Protected, ResponseFuture, Stage, StartedCall};
 pub use rejection::{Rejection, RejectionKind};
 
 /// The error of a [`Body`].

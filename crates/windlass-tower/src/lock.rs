@@ -17,7 +17,7 @@ use crate::held_lease::{HeldLease, HoldUntil, LeaseHeld};
 use crate::key::{LayerKey, OnMissingKey, RequestKey};
 use crate::lease_layer::{self, LeaseLayer, LeaseOptions};
 use crate::maybe_ready::MaybeReady;
-use crate::protected::{Entered, Protected, Stage, sealed};
+use crate::protected::{Protected, Stage, StartedCall, sealed};
 use crate::rejection::{Rejection, RejectionKind};
 
 /// Lets one request at a time act on a key, over all instances that share the store.
@@ -229,8 +229,12 @@ impl<B: Send + 'static> Stage<B> for LockLayer {
     type InnerBody = B;
     type Held = LeaseHeld<LockGuard>;
 
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LeaseHeld<LockGuard>>> {
-        lease_layer::enter(&self.config, request)
+    fn enter<F>(
+        &self,
+        request: Request<B>,
+        call: impl FnOnce(Request<B>) -> F,
+    ) -> StartedCall<F, B, LeaseHeld<LockGuard>> {
+        StartedCall::new(lease_layer::enter(&self.config, request), call)
     }
 
     fn poll_interrupted(held: &mut Self::Held, cx: &mut Context<'_>) -> Poll<Response<Whole>> {

@@ -24,8 +24,13 @@ pub trait Stage<B>: Clone + sealed::Sealed {
     /// What a request holds while it is handled.
     type Held;
 
-    /// Decides on a request.
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<Self::InnerBody, Self::Held>>;
+    /// Decides on a request, and calls the inner service with it if that can be done at once.
+    // The service is called from inside, because a request is large: each function that returns it copies it.
+    fn enter<F>(
+        &self,
+        request: Request<B>,
+        call: impl FnOnce(Request<Self::InnerBody>) -> F,
+    ) -> StartedCall<F, Self::InnerBody, Self::Held>;
 
     /// Ready when the call must end, with the response.
     fn poll_interrupted(_held: &mut Self::Held, _cx: &mut Context<'_>) -> Poll<Response<Whole>> {
@@ -50,6 +55,45 @@ pub enum Entered<B, H> {
     Serve(Request<B>, H),
     /// Answer without calling it.
     Answer(Response<Whole>),
+}
+
+/// How a call begins.
+pub enum StartedCall<F, B, H> {
+    /// The inner service was called.
+    Serving(F, H),
+    /// The request was answered without calling it.
+    Answered(Box<Response<Whole>>),
+    /// The decision comes later.
+    Entering(Later<Entered<B, H>>),
+}
+
+impl<F, B, H> StartedCall<F, B, H> {
+    /// Calls the inner service if that is decided.
+    pub(crate) fn new(
+        entered: MaybeReady<Entered<B, H>>,
+        call: impl FnOnce(Request<B>) -> F,
+    ) -> StartedCall<F, B, H> {
+        match entered {
+            MaybeReady::Ready(Some(Entered::Answer(response))) => {
+                StartedCall::Answered(Box::new(response))
+            }
+            MaybeReady::Ready(Some(Entered::Serve(request, held))) => {
+                StartedCall::Serving(call(request), held)
+            }
+            MaybeReady::Ready(None) => unreachable!("taken only when it is polled"),
+            MaybeReady::Later(entering) => StartedCall::Entering(entering),
+        }
+    }
+}
+
+impl<F, B, H> std::fmt::Debug for StartedCall<F, B, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            StartedCall::Serving(..) => "Serving",
+            StartedCall::Answered(_) => "Answered",
+            StartedCall::Entering(_) => "Entering",
+        })
+    }
 }
 
 /// A service behind one of the layers of this crate.
@@ -87,17 +131,16 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let stage = self.stage.clone();
-        let phase = match stage.enter(request) {
-            // The inner service stays ready for the next call.
-            MaybeReady::Ready(Some(Entered::Answer(response))) => Phase::Answered {
-                response: Some(Box::new(response.map(Body::from))),
-            },
-            MaybeReady::Ready(Some(Entered::Serve(request, held))) => Phase::Serving {
-                future: self.inner.call(request),
+        let phase = match stage.enter(request, |request| self.inner.call(request)) {
+            StartedCall::Serving(future, held) => Phase::Serving {
+                future,
                 held: Some(held),
             },
-            MaybeReady::Ready(None) => unreachable!("taken only when it is polled"),
-            MaybeReady::Later(entering) => {
+            // The inner service stays ready for the next call.
+            StartedCall::Answered(response) => Phase::Answered {
+                response: Some(Box::new(response.map(Body::from))),
+            },
+            StartedCall::Entering(entering) => {
                 // Only this instance is known to be ready.
                 let clone = self.inner.clone();
                 Phase::Entering {

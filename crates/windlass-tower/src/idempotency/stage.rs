@@ -22,7 +22,7 @@ use crate::BoxError;
 use crate::body::{Body, Whole};
 use crate::key::{digest, name_in_store, original_uri};
 use crate::maybe_ready::MaybeReady;
-use crate::protected::{Entered, Stage, sealed};
+use crate::protected::{Entered, Stage, StartedCall, sealed};
 use crate::rejection::{Protocol, Rejection, RejectionKind};
 
 static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -117,7 +117,60 @@ where
     type InnerBody = Body<B>;
     type Held = IdempotencyHeld;
 
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<Body<B>, IdempotencyHeld>> {
+    fn enter<F>(
+        &self,
+        request: Request<B>,
+        call: impl FnOnce(Request<Body<B>>) -> F,
+    ) -> StartedCall<F, Body<B>, IdempotencyHeld> {
+        StartedCall::new(self.decide(request), call)
+    }
+
+    fn poll_interrupted(held: &mut IdempotencyHeld, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
+        let Some(running) = &mut held.0 else {
+            return Poll::Pending;
+        };
+        ready!(running.lost.as_mut().poll(cx));
+        let rejection = Rejection::lease_lost();
+        Poll::Ready(rejection.response(running.respond.as_ref(), running.protocol))
+    }
+
+    fn leave<R>(
+        &self,
+        held: IdempotencyHeld,
+        response: Response<R>,
+    ) -> MaybeReady<Response<Body<R>>>
+    where
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        let Some(running) = held.0 else {
+            return MaybeReady::ready(response.map(Body::inner));
+        };
+        let config = Arc::clone(&self.config);
+        MaybeReady::later(async move {
+            let gone = CancellationToken::new();
+            let _waiting = gone.clone().drop_guard();
+            // On its own: the handler has returned, so a client that is gone does not prevent that its response is read
+            // and stored.
+            let finishing = async move { config.finish(running, response, gone).await };
+            let finishing = finishing.in_current_span();
+            match tokio::spawn(finishing).await {
+                Ok(response) => response,
+                // The body panicked, as it would have in this task.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime shuts down, and this task with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+}
+
+impl IdempotencyLayer {
+    fn decide<B>(&self, request: Request<B>) -> MaybeReady<Entered<Body<B>, IdempotencyHeld>>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         let config = Arc::clone(&self.config);
         let (mut parts, body) = request.into_parts();
         let protocol = Protocol::of(&parts.method, &parts.headers);
@@ -178,45 +231,6 @@ where
             let running = Running::new(guard, &config, protocol);
             let request = Request::from_parts(parts, Body::from(body));
             Entered::Serve(request, IdempotencyHeld(Some(running)))
-        })
-    }
-
-    fn poll_interrupted(held: &mut IdempotencyHeld, cx: &mut Context<'_>) -> Poll<Response<Whole>> {
-        let Some(running) = &mut held.0 else {
-            return Poll::Pending;
-        };
-        ready!(running.lost.as_mut().poll(cx));
-        let rejection = Rejection::lease_lost();
-        Poll::Ready(rejection.response(running.respond.as_ref(), running.protocol))
-    }
-
-    fn leave<R>(
-        &self,
-        held: IdempotencyHeld,
-        response: Response<R>,
-    ) -> MaybeReady<Response<Body<R>>>
-    where
-        R: http_body::Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError>,
-    {
-        let Some(running) = held.0 else {
-            return MaybeReady::ready(response.map(Body::inner));
-        };
-        let config = Arc::clone(&self.config);
-        MaybeReady::later(async move {
-            let gone = CancellationToken::new();
-            let _waiting = gone.clone().drop_guard();
-            // On its own: the handler has returned, so a client that is gone does not prevent that its response is read
-            // and stored.
-            let finishing = async move { config.finish(running, response, gone).await };
-            let finishing = finishing.in_current_span();
-            match tokio::spawn(finishing).await {
-                Ok(response) => response,
-                // The body panicked, as it would have in this task.
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime shuts down, and this task with it.
-                Err(_) => std::future::pending().await,
-            }
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Charging after the response: for what is known only then.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http::StatusCode;
 
@@ -26,7 +26,8 @@ pub struct Charge(pub u64);
 pub(super) type ByStatus = Arc<dyn Fn(StatusCode) -> u64 + Send + Sync>;
 
 /// The status by which an interrupted request is charged: nginx's 499, the client closed the request.
-pub(super) const INTERRUPTED: u16 = 499;
+pub(super) static INTERRUPTED: LazyLock<StatusCode> =
+    LazyLock::new(|| StatusCode::from_u16(499).expect("a status has three digits"));
 
 /// Charges in the background: the response does not wait for it, and a client that goes away meanwhile does not
 /// prevent it.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use windlass::{Basis, Decision, Quota};
 
 use super::charge::{self, Charge, ChargeBytes, INTERRUPTED};
@@ -14,8 +14,8 @@ use super::{Config, LimitLayer};
 use crate::BoxError;
 use crate::body::{Body, Whole};
 use crate::grpc_status;
-use crate::maybe_ready::MaybeReady;
-use crate::protected::{Entered, Stage, sealed};
+use crate::maybe_ready::{Later, MaybeReady};
+use crate::protected::{Entered, Stage, StartedCall, sealed};
 use crate::rejection::{Protocol, Rejection, RejectionKind, whole_seconds};
 
 const TOO_DEAR: &str = "the request costs more than the limit allows at once";
@@ -64,53 +64,49 @@ impl<B: Send + 'static> Stage<B> for LimitLayer {
     type InnerBody = B;
     type Held = LimitHeld;
 
-    fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LimitHeld>> {
+    #[inline]
+    fn enter<F>(
+        &self,
+        request: Request<B>,
+        call: impl FnOnce(Request<B>) -> F,
+    ) -> StartedCall<F, B, LimitHeld> {
         let (mut parts, body) = request.into_parts();
         let key = match self.config.key.of(&parts) {
             MaybeReady::Ready(Some(key)) if self.config.policies_fn.is_none() => {
-                match self.config.decide_now(&mut parts, key) {
-                    Ok(verdict) => return MaybeReady::ready(entered(parts, body, verdict)),
-                    Err(undecided) => return self.enter_later(parts, body, undecided),
-                }
+                return match self.config.decide_now(&mut parts, key) {
+                    Ok(Ok(held)) => {
+                        StartedCall::Serving(call(Request::from_parts(parts, body)), held)
+                    }
+                    Ok(Err(response)) => StartedCall::Answered(response),
+                    Err(undecided) => {
+                        StartedCall::Entering(self.enter_later(parts, body, undecided))
+                    }
+                };
             }
             key => key,
         };
-        let policies = self.config.policies_fn.as_ref();
-        let policies = policies.map(|policies| policies(&parts));
-        let config = Arc::clone(&self.config);
-        MaybeReady::later(async move {
-            let (key, cost) = match config.key_and_cost(&parts, key.await) {
-                Ok(key_and_cost) => key_and_cost,
-                Err(verdict) => return entered(parts, body, verdict),
-            };
-            let policies = match policies {
-                Some(policies) => policies.await,
-                None => None,
-            };
-            let chosen = policies.map(|policies| config.plans.get(&config.options, policies));
-            let plan = chosen.as_ref().unwrap_or(&config.plan);
-            let decision = plan.check(&key, cost).await;
-            let verdict = config.conclude(&mut parts, chosen, key, decision);
-            entered(parts, body, verdict)
-        })
+        StartedCall::Entering(self.choose_later(parts, body, key))
     }
 
+    #[inline]
     fn leave<R>(&self, mut held: LimitHeld, response: Response<R>) -> MaybeReady<Response<Body<R>>>
     where
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let mut response = response.map(Body::inner);
+        let mut response = response;
         let Some(counted) = held.0.take() else {
-            return MaybeReady::ready(response);
+            return MaybeReady::ready(response.map(Body::inner));
         };
         let config = &self.config;
         let plan = counted.chosen.as_ref().unwrap_or(&config.plan);
         if let Some(decision) = &counted.decision {
             config.add_headers(response.headers_mut(), plan, decision);
         }
-        let status = grpc_status::as_http(response.headers(), None).unwrap_or(response.status());
-        let by_status = config.charge_for(status.as_u16());
+        let by_status = config.charge_status.as_ref().map_or(0, |units| {
+            let status = grpc_status::as_http(response.headers(), None);
+            units(status.unwrap_or(response.status()))
+        });
         // The innermost limit that is enforced takes the charge.
         let by_handler = match config.options.shadow {
             true => response.extensions().get().copied(),
@@ -123,29 +119,57 @@ impl<B: Send + 'static> Stage<B> for LimitLayer {
         if let Some(bytes_per_unit) = config.bytes_per_unit
             && !http_body::Body::is_end_stream(response.body())
         {
-            let charge = ChargeBytes {
+            let charge = Box::new(ChargeBytes {
                 plan: Arc::clone(plan),
                 key: counted.key,
                 bytes_per_unit,
                 sent: 0,
-            };
-            response = response.map(|body| body.at_end(Box::new(charge)));
+            });
+            return MaybeReady::ready(response.map(|body| Body::inner(body).at_end(charge)));
         }
-        MaybeReady::ready(response)
+        MaybeReady::ready(response.map(Body::inner))
     }
 }
 
 impl LimitLayer {
+    /// The store decides.
     fn enter_later<B: Send + 'static>(
         &self,
         mut parts: Parts,
         body: B,
         Undecided { key, cost }: Undecided,
-    ) -> MaybeReady<Entered<B, LimitHeld>> {
+    ) -> Later<Entered<B, LimitHeld>> {
         let config = Arc::clone(&self.config);
-        MaybeReady::later(async move {
+        Box::pin(async move {
             let decision = config.plan.check(&key, cost).await;
             let verdict = config.conclude(&mut parts, None, key, decision);
+            entered(parts, body, verdict)
+        })
+    }
+
+    /// The key, or the policies, are not known yet.
+    fn choose_later<B: Send + 'static>(
+        &self,
+        mut parts: Parts,
+        body: B,
+        key: MaybeReady<Option<String>>,
+    ) -> Later<Entered<B, LimitHeld>> {
+        let policies = self.config.policies_fn.as_ref();
+        let policies = policies.map(|policies| policies(&parts));
+        let config = Arc::clone(&self.config);
+        Box::pin(async move {
+            let (key, cost) = match config.key_and_cost(&parts, key.await) {
+                Ok(key_and_cost) => key_and_cost,
+                Err(verdict) => return entered(parts, body, verdict),
+            };
+            let policies = match policies {
+                Some(policies) => policies.await,
+                None => None,
+            };
+            let chosen = policies.map(|policies| config.plans.get(&config.options, policies));
+            let plan = chosen.as_ref().unwrap_or(&config.plan);
+            let decision = plan.check(&key, cost).await;
+            let verdict = config.conclude(&mut parts, chosen, key, decision);
             entered(parts, body, verdict)
         })
     }
@@ -192,12 +216,6 @@ impl Config {
         Ok((key, cost))
     }
 
-    /// What a request with this status is charged.
-    fn charge_for(&self, status: u16) -> u64 {
-        let status = StatusCode::from_u16(status).expect("a status has three digits");
-        self.charge_status.as_ref().map_or(0, |units| units(status))
-    }
-
     /// Decides without a future, where that is possible.
     fn decide_now(&self, parts: &mut Parts, key: Option<String>) -> Result<Verdict, Undecided> {
         let (key, cost) = match self.key_and_cost(parts, key) {
@@ -238,7 +256,8 @@ impl Config {
                 parts.extensions.insert(decision);
             }
         }
-        let units = self.charge_for(INTERRUPTED);
+        let by_status = self.charge_status.as_ref();
+        let units = by_status.map_or(0, |units| units(*INTERRUPTED));
         let if_interrupted = (units > 0).then(|| (Arc::clone(plan), units));
         Ok(LimitHeld(Some(Counted {
             chosen,
