@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, RequestOptions, WaitPolicy,
-    acquire, await_replicas,
+    AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, RareOptions, RequestOptions,
+    WaitPolicy, acquire, await_replicas,
 };
 use crate::telemetry::Acquisition;
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -121,8 +121,10 @@ impl Acquirer<'_> {
                 .with_hint("try again, or acquire it as the same owner, which assigns a fence");
             return Err(self.coordinator.describe(e));
         };
-        let note = spec.note.or_else(|| holder.note.as_deref().map(Arc::from));
-        let claim = keeper.new_claim(ClaimSpec { note, ..spec });
+        let note = spec.note().cloned();
+        let note = note.or_else(|| holder.note.as_deref().map(Arc::from));
+        let rare = RareOptions::of(note, spec.hold_cap());
+        let claim = keeper.new_claim(ClaimSpec { rare, ..spec });
         let sent = keeper.clock().now();
         claim.resume(fence, sent - holder.age.unwrap_or_default());
         let cancel_guard = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));

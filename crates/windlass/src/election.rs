@@ -53,7 +53,8 @@ guard!(Leadership, "leadership");
 impl Leadership {
     /// The value that this leader published.
     pub fn value(&self) -> &str {
-        self.lease.claim().spec.note.as_deref().unwrap_or("")
+        let note = self.lease.claim().spec.note();
+        note.map_or("", |note| note)
     }
 
     /// Resigns, and returns whether this was the leader until now.

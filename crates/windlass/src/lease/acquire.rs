@@ -201,7 +201,7 @@ pub(super) fn acquire_request(
         share,
         ttl: claim.spec.ttl,
         on_busy,
-        note: claim.spec.note.clone(),
+        note: claim.spec.note().cloned(),
         heal_missing_ttl: false,
         record_now,
         again: false,

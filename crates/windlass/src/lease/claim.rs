@@ -49,17 +49,44 @@ pub(crate) struct ClaimSpec {
     /// The owner was generated, so no other claim can have the same one.
     pub(crate) random_owner: bool,
     pub(crate) ttl: Duration,
-    pub(crate) note: Option<Arc<str>>,
     /// Whether the keeper renews the claim once it is held.
     pub(crate) renews: bool,
+    /// Boxed, because there are many claims, and few have any of these.
+    pub(crate) rare: Option<Box<RareOptions>>,
+}
+
+/// What most claims do not have.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RareOptions {
+    pub(crate) note: Option<Arc<str>>,
     /// The longest total hold.
     pub(crate) hold_cap: Option<Duration>,
+}
+
+impl RareOptions {
+    /// `None` if there is none of them.
+    pub(crate) fn of(
+        note: Option<Arc<str>>,
+        hold_cap: Option<Duration>,
+    ) -> Option<Box<RareOptions>> {
+        let any = note.is_some() || hold_cap.is_some();
+        any.then(|| Box::new(RareOptions { note, hold_cap }))
+    }
 }
 
 impl ClaimSpec {
     /// Whether renewals go on until the claim is released or lost.
     pub(crate) fn is_renewed_for_ever(&self) -> bool {
-        self.renews && self.hold_cap.is_none()
+        self.renews && self.hold_cap().is_none()
+    }
+
+    pub(crate) fn note(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.note.as_ref()
+    }
+
+    /// The longest total hold.
+    pub(crate) fn hold_cap(&self) -> Option<Duration> {
+        self.rare.as_ref()?.hold_cap
     }
 }
 
@@ -71,12 +98,17 @@ pub(crate) struct Claim {
     /// Outside the mutex, so that `is_held` costs one load and one clock reading.
     held_until: AtomicU64,
     state: Mutex<LeaseState>,
-    /// A request got no reply and may still reach the store.
-    unanswered: AtomicBool,
     /// The store may have a record of the claim besides the grant itself.
     may_be_recorded: AtomicBool,
+    /// Made by the first that waits: most claims are granted at once, and nobody waits for their loss.
+    signals: OnceLock<Box<Signals>>,
+}
+
+/// What others wait for.
+#[derive(Debug, Default)]
+struct Signals {
     changed: Notify,
-    lost: OnceLock<CancellationToken>,
+    lost: CancellationToken,
 }
 
 pub(crate) struct LeaseState {
@@ -87,8 +119,10 @@ pub(crate) struct LeaseState {
     pub(crate) confirmed: Moment,
     /// When this process learned of the grant.
     pub(crate) granted: Moment,
-    /// When the keeper checks this claim next: its key in the keeper's schedule.
-    pub(crate) next_check: Option<Moment>,
+    /// When the keeper checks this claim next: its key in the keeper's schedule. [`Moment::NEVER`] if it is not in it.
+    pub(crate) next_check: Moment,
+    /// A request got no reply and may still reach the store.
+    unanswered: bool,
     /// The store shows the whole claim, age and note included.
     pub(crate) recorded: bool,
     /// A renewal is on its way.
@@ -135,7 +169,8 @@ impl Claim {
                 fence: None,
                 confirmed: Moment::from_nanos(0),
                 granted: Moment::from_nanos(0),
-                next_check: None,
+                next_check: Moment::NEVER,
+                unanswered: false,
                 recorded: false,
                 in_flight: false,
                 check_again: false,
@@ -145,10 +180,8 @@ impl Claim {
                 loss: None,
                 hold: None,
             }),
-            unanswered: AtomicBool::new(false),
             may_be_recorded: AtomicBool::new(false),
-            changed: Notify::new(),
-            lost: OnceLock::new(),
+            signals: OnceLock::new(),
         })
     }
 
@@ -166,16 +199,16 @@ impl Claim {
     /// A request for the claim got no reply.
     pub(crate) fn mark_unanswered(&self) {
         self.mark_recorded();
-        self.unanswered.store(true, Ordering::Relaxed);
+        self.state().unanswered = true;
     }
 
     /// Every request for the claim got a reply after all.
     pub(crate) fn mark_answered(&self) {
-        self.unanswered.store(false, Ordering::Relaxed);
+        self.state().unanswered = false;
     }
 
     pub(crate) fn was_unanswered(&self) -> bool {
-        self.unanswered.load(Ordering::Relaxed)
+        self.state().unanswered
     }
 
     /// The store may record the claim, or has done so.
@@ -192,7 +225,8 @@ impl Claim {
 
     /// Whether a request for the claim may still reach the store.
     pub(crate) fn may_still_arrive(&self) -> bool {
-        self.was_unanswered() || self.state().phase == ClaimPhase::Requested
+        let state = self.state();
+        state.unanswered || state.phase == ClaimPhase::Requested
     }
 
     /// A request is about to be sent (again): what was known before is void.
@@ -245,11 +279,11 @@ impl Claim {
             state.granted = now;
         }
         let mut until = self.drift.valid_until(state.confirmed, self.spec.ttl);
-        if let Some(cap) = self.spec.hold_cap {
+        if let Some(cap) = self.spec.hold_cap() {
             until = until.min(state.granted + cap);
         }
         self.held_until.store(until.as_nanos(), Ordering::Release);
-        self.changed.notify_waiters();
+        self.notify_changed();
     }
 
     /// A wake-up says that the claim was granted: validity counts from the last confirmed heartbeat.
@@ -263,7 +297,7 @@ impl Claim {
     pub(crate) fn mark_dequeued(&self, state: &mut LeaseState) {
         if state.phase == ClaimPhase::Queued {
             state.phase = ClaimPhase::Dequeued;
-            self.changed.notify_waiters();
+            self.notify_changed();
         }
     }
 
@@ -279,7 +313,7 @@ impl Claim {
     /// Why the claim is lost if its validity is over.
     pub(crate) fn expiry(&self, state: &LeaseState) -> Loss {
         let is_capped = |cap| self.held_until() >= state.granted + cap;
-        if self.spec.hold_cap.is_some_and(is_capped) {
+        if self.spec.hold_cap().is_some_and(is_capped) {
             Loss::MaxHold
         } else if !self.spec.renews {
             Loss::NotRenewed
@@ -374,15 +408,27 @@ impl Claim {
 
     fn end_hold(&self) {
         self.held_until.store(0, Ordering::Release);
-        self.changed.notify_waiters();
-        if let Some(token) = self.lost.get() {
-            token.cancel();
+        if let Some(signals) = self.signals.get() {
+            signals.changed.notify_waiters();
+            signals.lost.cancel();
         }
+    }
+
+    /// Called with the state locked: who waits makes the signals first and then looks at the state, so it sees the
+    /// change, or this sees the signals.
+    fn notify_changed(&self) {
+        if let Some(signals) = self.signals.get() {
+            signals.changed.notify_waiters();
+        }
+    }
+
+    fn signals(&self) -> &Signals {
+        self.signals.get_or_init(Box::default)
     }
 
     /// A token that is cancelled when the claim is lost or ended.
     pub(crate) fn lost_token(&self) -> CancellationToken {
-        let token = self.lost.get_or_init(CancellationToken::new).clone();
+        let token = self.signals().lost.clone();
         // Checked after the token is stored: either `end_hold` sees the token, or this sees the end.
         if matches!(self.state().phase, ClaimPhase::Lost | ClaimPhase::Ended) {
             token.cancel();
@@ -396,7 +442,7 @@ impl Claim {
         mut decide: impl FnMut(&mut LeaseState) -> Option<T>,
     ) -> T {
         loop {
-            let changed = self.changed.notified();
+            let changed = self.signals().changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(value) = decide(&mut self.state()) {
@@ -412,7 +458,7 @@ impl Claim {
         let mut age = Duration::ZERO;
         if state.phase == ClaimPhase::Held {
             age = now.since(state.granted);
-            if let Some(cap) = self.spec.hold_cap {
+            if let Some(cap) = self.spec.hold_cap() {
                 // The store must keep the claim until the cap, and not much longer.
                 let left = cap.saturating_sub(age) + self.drift.over(ttl);
                 ttl = ttl.min(left).max(Duration::from_millis(1));
@@ -426,7 +472,7 @@ impl Claim {
             fence: state.fence?,
             ttl,
             age,
-            note: self.spec.note.clone(),
+            note: self.spec.note().cloned(),
             wake: self.wake,
             same_owner: match self.spec.random_owner {
                 true => SameOwner::Impossible,
@@ -466,9 +512,8 @@ mod tests {
             owner: Owner::random(),
             random_owner: true,
             ttl: TTL,
-            note: None,
             renews: true,
-            hold_cap: None,
+            rare: None,
         };
         let wake = WakeAddress {
             client: 1,
@@ -496,6 +541,12 @@ mod tests {
         assert!(claim.held_until() < end && lost.is_cancelled());
         claim.mark_held(&mut claim.state(), at(17), at(17));
         assert_eq!(claim.state().phase, ClaimPhase::Lost, "loss is final");
+    }
+
+    /// Programs hold a hundred thousand of them.
+    #[test]
+    fn claim_is_small() {
+        assert!(size_of::<Claim>() <= 200, "{}", size_of::<Claim>());
     }
 
     #[test]

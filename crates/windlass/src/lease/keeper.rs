@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -47,10 +48,39 @@ pub(crate) struct Keeper {
 }
 
 pub(super) struct Table {
-    pub(super) claims: HashMap<u64, Arc<Claim>>,
+    pub(super) claims: HashMap<u64, Arc<Claim>, BuildHasherDefault<ClaimHasher>>,
     pub(super) schedule: BTreeSet<(Moment, u64)>,
     /// When the loop's sleep ends.
     pub(super) asleep_until: Moment,
+}
+
+/// Hashes the numbers of claims, which this process has drawn at random: nobody can choose them to collide.
+#[derive(Default)]
+pub(super) struct ClaimHasher(u64);
+
+impl Hasher for ClaimHasher {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_u64(&mut self, claim: u64) {
+        // The map uses the highest bits too, and two of those are always zero.
+        self.0 = claim.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Table {
+    /// Takes a claim out of the schedule.
+    pub(super) fn unschedule(&mut self, id: u64, state: &mut LeaseState) {
+        let at = std::mem::replace(&mut state.next_check, Moment::NEVER);
+        if at != Moment::NEVER {
+            self.schedule.remove(&(at, id));
+        }
+    }
 }
 
 impl Keeper {
@@ -65,7 +95,7 @@ impl Keeper {
             wake_ups: OnceLock::new(),
             runtime: runtime.clone(),
             table: Mutex::new(Table {
-                claims: HashMap::new(),
+                claims: HashMap::default(),
                 schedule: BTreeSet::new(),
                 asleep_until: Moment::NEVER,
             }),
@@ -279,14 +309,14 @@ impl Keeper {
         at: Moment,
     ) {
         let id = claim.wake.claim;
-        if let Some(old) = state.next_check.take() {
-            table.schedule.remove(&(old, id));
-        }
+        table.unschedule(id, state);
         if !table.claims.contains_key(&id) {
             return;
         }
-        state.next_check = Some(at);
-        table.schedule.insert((at, id));
+        state.next_check = at;
+        if at != Moment::NEVER {
+            table.schedule.insert((at, id));
+        }
         if at < table.asleep_until {
             table.asleep_until = at;
             self.rescheduled.notify_one();

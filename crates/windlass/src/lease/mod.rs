@@ -25,7 +25,7 @@ mod retry;
 
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
 pub(crate) use acquire_all::{AllOutcome, acquire_all};
-pub(crate) use claim::{Claim, ClaimPhase, ClaimSpec};
+pub(crate) use claim::{Claim, ClaimPhase, ClaimSpec, RareOptions};
 pub(crate) use guard::guard;
 pub use guard::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;

@@ -101,9 +101,7 @@ impl Keeper {
             let mut table = self.table();
             table.claims.remove(&claim.wake.claim);
             let mut state = claim.state();
-            if let Some(at) = state.next_check.take() {
-                table.schedule.remove(&(at, claim.wake.claim));
-            }
+            table.unschedule(claim.wake.claim, &mut state);
             claim.mark_ended(&mut state, &self.clock)
         };
         let at = ended.as_ref().map(EndedLease::at);

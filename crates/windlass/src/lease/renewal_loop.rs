@@ -63,7 +63,7 @@ impl Keeper {
                 continue;
             };
             let mut state = claim.state();
-            state.next_check = None;
+            state.next_check = Moment::NEVER;
             match state.phase {
                 ClaimPhase::Held if now >= claim.held_until() => {
                     let loss = claim.expiry(&state);

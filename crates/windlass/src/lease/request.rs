@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClaimSpec, Lease, Owner, RetryPolicy};
+use super::{ClaimSpec, Lease, Owner, RareOptions, RetryPolicy};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Replicas};
@@ -76,9 +76,8 @@ impl RequestOptions {
             owner,
             random_owner: self.owner.is_none(),
             ttl: self.ttl.min(self.max_hold.unwrap_or(self.ttl)),
-            note: self.note.clone(),
             renews: self.renews,
-            hold_cap: self.max_hold,
+            rare: RareOptions::of(self.note.clone(), self.max_hold),
         })
     }
 }
