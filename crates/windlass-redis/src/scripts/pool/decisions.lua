@@ -44,6 +44,7 @@ local function acquire(tx, owner, weight, size, ttl, flags, tail)
     end
     -- Never shorter than an earlier claim of the same owner was promised.
     call('ZADD', tx.held, digits(math.max(ends, now + ttl)), owner)
+    tx.first = nil
     claim.weight, claim.ttl, claim.tail = weight, ttl, tail
     write(tx, owner, claim)
     tx.notify = true -- the note may be another one
@@ -116,6 +117,7 @@ local function renew(tx, owner, ttl, flags, fence, age, tail)
     -- memory, and lets one go on whose first write does not: that must not lose a held claim.
     call('ZREM', tx.held, '')
     call('ZADD', tx.held, digits(now + ttl), owner)
+    tx.first = nil
     if not claim or string.find(flags, '!', 1, true) then
       -- An existing record keeps its fence, weight and time.
       claim = claim or {fence = tonumber(fence), weight = 1, since = digits(now - age)}

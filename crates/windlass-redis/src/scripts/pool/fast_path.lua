@@ -17,11 +17,14 @@ do
         -- weight, size, ttl, flags, tail
         local flags = ARGV[arg + 6]
         if ARGV[arg + 3] == '1' and (flags == 'q' or flags == '') then
-          local seen = pcall_redis('HMGET', pool, ' size', ' line', ' extra', ' until')
+          local seen = pcall_redis('HMGET', pool, ' size', ' extra', ' line', ' overtook', ' open',
+            ' until', owner)
           local keep = ARGV[arg + 5] + (kind == 'sem' and 43200000 or 30000)
-          if seen[1] == ARGV[arg + 4] and seen[2] == '0' and now + keep <= tonumber(seen[4]) then
-            local count = pcall_redis('ZCARD', held)
-            if type(count) == 'number' and count > 0 and count + seen[3] <= tonumber(seen[1]) then
+          local count
+          if seen[1] == ARGV[arg + 4] and now + keep <= tonumber(seen[6]) then
+            count = pcall_redis('ZCARD', held)
+            if seen[3] == '0' and type(count) == 'number' and count > 0
+              and count + seen[2] <= tonumber(seen[1]) then
               if not last_fence then
                 last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
                 -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals
@@ -37,6 +40,9 @@ do
                 reply = next_fence
               end
             end
+          end
+          if #KEYS == 4 and type(count) == 'number' then
+            known_fields, known_count = seen, count
           end
         end
       elseif verb == 'release' and ARGV[arg + 3] == '' then

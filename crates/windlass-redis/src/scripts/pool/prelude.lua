@@ -28,3 +28,6 @@ local is_quorum_node = false
 local next_fence, last_fence
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- What fast_path.lua has read for the only decision of a batch: the fields that "begin" reads, and how
+-- many hold.
+local known_fields, known_count

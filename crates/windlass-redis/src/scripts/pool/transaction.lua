@@ -25,7 +25,8 @@ end
 
 -- Reads the pool, and the claim of the owner.
 local function begin(pool, held, queue, kind, owner)
-  local seen = call('HMGET', pool, ' size', ' extra', ' line', ' overtook', ' open', ' until', owner)
+  local seen = known_fields
+    or call('HMGET', pool, ' size', ' extra', ' line', ' overtook', ' open', ' until', owner)
   local tx = {
     pool = pool, held = held, queue = queue, kind = kind, changed = {}, written = {}, notify = false,
     records = {[owner] = seen[7]},
@@ -35,7 +36,7 @@ local function begin(pool, held, queue, kind, owner)
     overtook = tonumber(seen[4] or 0),
     open = tonumber(seen[5] or 0),
     expires = tonumber(seen[6] or 0),
-    count = call('ZCARD', held),
+    count = known_count or call('ZCARD', held),
   }
   tx.no_set = tx.count == 0
   tx.count = math.max(tx.count - 1, 0)
@@ -143,7 +144,7 @@ local function add_holder(tx, owner, weight, ends)
     tx.no_set, tx.extend = false, true
   end
   call('ZADD', tx.held, digits(ends), owner)
-  tx.count = tx.count + 1
+  tx.count, tx.first = tx.count + 1, nil
   if weight > 1 then
     set(tx, 'extra', tx.extra + weight - 1)
   end
@@ -155,7 +156,7 @@ end
 
 local function remove_holder(tx, owner)
   call('ZREM', tx.held, owner)
-  tx.count = tx.count - 1
+  tx.count, tx.first = tx.count - 1, nil
   tx.notify = true
   local record = record_of(tx, owner)
   if record then
@@ -179,11 +180,20 @@ local function dequeue(tx, owner)
   set(tx, 'waiting', tx.waiting - 1)
 end
 
+-- The holder whose claim ends first and when that is, as long as the holders do not change.
+local function first_holder(tx)
+  tx.first = tx.first or call('ZRANGE', tx.held, 0, 0, 'WITHSCORES')
+  return tx.first[1], tonumber(tx.first[2])
+end
+
 -- Removes expired holders, and grants what is free to the first living waiters.
 local function expire_and_grant(tx)
-  local dead = call('ZRANGEBYSCORE', tx.held, '-inf', digits(now), 'LIMIT', 0, AT_ONCE)
-  for i = 1, #dead do
-    remove_holder(tx, dead[i])
+  local _, first_end = first_holder(tx)
+  if first_end and first_end <= now then
+    local dead = call('ZRANGEBYSCORE', tx.held, '-inf', digits(now), 'LIMIT', 0, AT_ONCE)
+    for i = 1, #dead do
+      remove_holder(tx, dead[i])
+    end
   end
   if tx.count == 0 then
     -- Nobody holds, so nothing is taken, whatever the fields say.
@@ -245,8 +255,8 @@ end
 
 -- The holder whose claim ends first, and the ms left to it.
 local function first_to_expire(tx)
-  local first = call('ZRANGE', tx.held, 0, 0, 'WITHSCORES')
-  return first[1], math.max((tonumber(first[2]) or 0) - now, 0)
+  local first, ends = first_holder(tx)
+  return first, math.max((ends or 0) - now, 0)
 end
 
 -- The ms after which a waiter rechecks by itself: when the first holder's claim ends. If there is
