@@ -14,7 +14,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
-use windlass::{Clock, Options};
+use windlass::{Clock, Options, Quota};
+
+/// One test at a time, because of that cache.
+static SERIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// One closed span, or one event: `name field=value …`, fields in order.
 #[derive(Clone, Default)]
@@ -83,6 +86,7 @@ impl Log {
 
 #[tokio::test]
 async fn spans_have_name_kind_store_fence_and_outcome() {
+    let _serial = SERIAL.lock().await;
     let log = Log::default();
     // Each call to the store is an event below this level.
     let subscriber = tracing_subscriber::registry()
@@ -139,4 +143,36 @@ async fn spans_have_name_kind_store_fence_and_outcome() {
     assert_eq!(log.take(), [event, lost]);
     drop(guard);
     assert_eq!(log.take(), [""; 0], "a loss is reported once");
+}
+
+#[tokio::test]
+async fn keys_of_limiters_are_not_logged() {
+    let _serial = SERIAL.lock().await;
+    let log = Log::default();
+    let subscriber = tracing_subscriber::registry()
+        .with(LevelFilter::TRACE)
+        .with(log.clone());
+    let _installed = tracing::subscriber::set_default(subscriber);
+    // A limiter in memory calls no store.
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().join("store.db").display());
+    // The namespace has a slash too.
+    for (namespace, name) in [(None, "api%2Fv1"), (Some("a/b"), "a/b:api%2Fv1")] {
+        let mut options = Options::new();
+        if let Some(namespace) = namespace {
+            options = options.namespace(namespace);
+        }
+        let w = options.connect(&url).await.unwrap();
+        let limiter = w.limiter("api/v1", Quota::per_second(5));
+        let call = |operation: &str| {
+            format!("event message=store call name={name} operation={operation} outcome=answered")
+        };
+        log.take();
+        let _ = limiter.check("ann@example.com").await.unwrap();
+        assert_eq!(log.take(), [call("check")]);
+        let _ = limiter.check_all(["ann@example.com", "bob"]).await;
+        assert_eq!(log.take(), [call("check")]);
+        limiter.reset("ann@example.com").await.unwrap();
+        assert_eq!(log.take(), [call("reset")]);
+    }
 }

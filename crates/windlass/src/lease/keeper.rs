@@ -187,12 +187,28 @@ impl Keeper {
         let call = self.telemetry().store_call(operation, &self.clock, since);
         let reply = self.clock.within(self.call_timeout, reply).await;
         let received = call.ended(reply.as_ref());
-        (self.replied(operation, name, reply), received)
+        (self.replied(operation, name, name, reply), received)
     }
 
-    /// As [`call`](Keeper::call), for several requests at once: recorded as failed if each of them failed.
+    /// As [`call`](Keeper::call), for a name of which only a part may be logged.
+    pub(crate) async fn call_logged_as<T>(
+        &self,
+        logged: &str,
+        operation: &'static str,
+        name: &str,
+        reply: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let call = self.telemetry().store_call(operation, &self.clock, None);
+        let reply = self.clock.within(self.call_timeout, reply).await;
+        call.ended(reply.as_ref());
+        self.replied(operation, name, logged, reply)
+    }
+
+    /// As [`call_logged_as`](Keeper::call_logged_as), for several requests at once: recorded as failed if each of them
+    /// failed.
     pub(crate) async fn call_all<T>(
         &self,
+        logged: &str,
         operation: &'static str,
         name: &str,
         reply: impl Future<Output = Result<Vec<Result<T>>>>,
@@ -200,7 +216,7 @@ impl Keeper {
         let call = self.telemetry().store_call(operation, &self.clock, None);
         let reply = self.clock.within(self.call_timeout, reply).await;
         call.ended_all(reply.as_ref());
-        self.replied(operation, name, reply)
+        self.replied(operation, name, logged, reply)
     }
 
     /// The reply, with what the caller needs to know if it is an error; `None` came too late.
@@ -208,6 +224,7 @@ impl Keeper {
         &self,
         operation: &'static str,
         name: &str,
+        logged: &str,
         reply: Option<Result<T>>,
     ) -> Result<T> {
         let outcome = match &reply {
@@ -215,7 +232,7 @@ impl Keeper {
             Some(Err(_)) => "failed",
             None => "timed out",
         };
-        tracing::trace!(operation, name, outcome, "store call");
+        tracing::trace!(operation, name = logged, outcome, "store call");
         match reply {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),

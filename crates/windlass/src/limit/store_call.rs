@@ -171,7 +171,8 @@ impl StoreCaller {
         let name = first.name.clone();
         let replies = self.store().decide_all(requests.clone());
         let keeper = self.coordinator.keeper();
-        let call = keeper.call_all(operation, name.as_str(), replies);
+        let logged = self.without_key(&name);
+        let call = keeper.call_all(logged, operation, name.as_str(), replies);
         match self.within_timeout(operation, name.as_str(), call).await {
             Ok(replies) => {
                 let describe = |e: Error, request: &LimitRequest| {
@@ -197,7 +198,7 @@ impl StoreCaller {
     pub(super) async fn reset(&self, name: Name) -> Result<bool> {
         let reply = self.store().reset(name.clone());
         let keeper = self.coordinator.keeper();
-        let call = keeper.call("reset", name.as_str(), reply);
+        let call = keeper.call_logged_as(self.without_key(&name), "reset", name.as_str(), reply);
         self.within_timeout("reset", name.as_str(), call).await
     }
 
@@ -224,7 +225,12 @@ impl StoreCaller {
                 Ok(StoreReply::Decided(outcome, Basis::Store))
             }
             Err(error) if self.fallback.is_some() && is_store_failure(&error) => {
-                tracing::warn!(%error, "the store failed; the limiter's fallback decides");
+                tracing::warn!(
+                    limiter = self.without_key(&request.name),
+                    store = self.coordinator.address(),
+                    reason = error.reason(),
+                    "the store failed; the limiter's fallback decides"
+                );
                 let (retry_after, probe) = runtime.breaker.failed(runtime.clock.now());
                 if probe {
                     self.probe(request, retry_after);
@@ -304,8 +310,16 @@ impl StoreCaller {
         let name = request.name.clone();
         let reply = self.store().decide(request);
         let keeper = self.coordinator.keeper();
-        let call = keeper.call(operation, name.as_str(), reply);
+        let logged = self.without_key(&name);
+        let call = keeper.call_logged_as(logged, operation, name.as_str(), reply);
         self.within_timeout(operation, name.as_str(), call).await
+    }
+
+    /// The part of a name that may be logged. A key is often an address or the name of a person.
+    fn without_key<'a>(&self, name: &'a Name) -> &'a str {
+        let namespace = self.coordinator.namespace().map_or(0, |ns| ns.len() + 1);
+        let key = name.get(namespace..).and_then(|rest| rest.find('/'));
+        key.map_or(name.as_str(), |at| &name.as_str()[..namespace + at])
     }
 
     /// Awaits a call, at most for the limiter's own timeout.
