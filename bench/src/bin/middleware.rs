@@ -261,7 +261,8 @@ async fn drive(address: SocketAddr, length: Duration) -> Result<Driven> {
                 hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(connection);
             let mut latencies = Vec::new();
-            while begun.elapsed() < length {
+            // At least one, however late the connection was made.
+            while latencies.is_empty() || begun.elapsed() < length {
                 let request = Request::get("/")
                     .header("host", "bench")
                     .body(Empty::<&[u8]>::new())?;
