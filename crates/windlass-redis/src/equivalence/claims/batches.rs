@@ -43,8 +43,10 @@ enum BatchOp {
     },
 }
 
-/// A batch, and whether the claim of the last owner of the first lock expires before it.
-fn batches() -> impl Strategy<Value = Vec<(Vec<BatchOp>, bool)>> {
+/// A batch, and whose claim expires before it: of which lock, and which owner.
+type Batch = (Vec<BatchOp>, Option<(usize, usize)>);
+
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
     let lock = 0..LOCKS;
     let which = prop::sample::select(vec![0usize, 0, 0, 1, 2]);
     let rarely = prop::sample::select(vec![false, false, false, true]);
@@ -54,9 +56,11 @@ fn batches() -> impl Strategy<Value = Vec<(Vec<BatchOp>, bool)>> {
             |(lock, enqueue, record_now, ttl)| BatchOp::Acquire { lock, enqueue, record_now, ttl }
         ),
         1 => (lock.clone(), which.clone()).prop_map(|(lock, which)| BatchOp::Renew { lock, which }),
-        5 => (lock, which).prop_map(|(lock, which)| BatchOp::Release { lock, which }),
+        5 => (lock.clone(), which).prop_map(|(lock, which)| BatchOp::Release { lock, which }),
     ];
-    prop::collection::vec((prop::collection::vec(op, 1..8), rarely), 1..12)
+    // A holder that others wait for is not the last owner.
+    let expires = prop::option::of((lock, 0..4usize));
+    prop::collection::vec((prop::collection::vec(op, 1..8), expires), 1..12)
 }
 
 /// One lock: the rules, and what its clients know.
@@ -173,7 +177,7 @@ impl LockUnderTest {
 }
 
 impl Server {
-    fn check_batches(&'static self, batches: Vec<(Vec<BatchOp>, bool)>) -> TestCaseResult {
+    fn check_batches(&'static self, batches: Vec<Batch>) -> TestCaseResult {
         self.fixture.case(|fixture, name| async move {
             let url = fixture.url.clone();
             let opened = Redis::connect(&url, Duration::from_secs(5), 0, NoListener::weak()).await;
@@ -187,7 +191,7 @@ async fn check(
     server: &Server,
     router: &Router,
     case: &Name,
-    batches: Vec<(Vec<BatchOp>, bool)>,
+    batches: Vec<Batch>,
 ) -> TestCaseResult {
     let name = |n| Name::new("test", None, &format!("{{{case}}}{n}")).unwrap();
     let lock = |n| LockUnderTest {
@@ -205,11 +209,13 @@ async fn check(
     let mut locks: Vec<LockUnderTest> = (0..LOCKS).map(lock).collect();
     let mut next_owner = 0;
     for (batch, expires) in batches {
-        if let (true, Some(owner)) = (expires, locks[0].owner(0)) {
-            locks[0]
-                .model
-                .apply(Kind::Lock, &name(0), &ClaimOp::Expire { owner });
-            server.expire(Kind::Lock, &name(0), &owner_of(owner));
+        if let Some((lock, which)) = expires
+            && let Some(owner) = locks[lock].owner(which)
+        {
+            let name = name(lock);
+            let expiry = ClaimOp::Expire { owner };
+            locks[lock].model.apply(Kind::Lock, &name, &expiry);
+            server.expire(Kind::Lock, &name, &owner_of(owner));
         }
         let (mut ops, mut commands) = (Vec::new(), Vec::new());
         for op in &batch {
