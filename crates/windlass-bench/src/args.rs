@@ -120,6 +120,10 @@ pub(crate) struct LimitArgs {
     /// Measure the leased limiter instead: decisions from prefetched tokens, at a million a second
     #[arg(long)]
     pub(crate) leased: bool,
+
+    /// Measure holds instead: charge an estimate and settle it, beside a plain check
+    #[arg(long, conflicts_with = "leased")]
+    pub(crate) holds: bool,
 }
 
 #[derive(Args, Debug)]

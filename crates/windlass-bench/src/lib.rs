@@ -19,6 +19,7 @@ mod cleanup;
 mod cycles;
 mod handoff;
 mod held_permits;
+mod holds;
 mod interleave;
 mod latency;
 mod leased_limiter;
@@ -95,6 +96,7 @@ async fn workload(
         Workload::Limit(args) if args.leased => {
             leased_limiter::leased_limiter(args, url, printer).await
         }
+        Workload::Limit(args) if args.holds => holds::holds(args, url, printer).await,
         Workload::Limit(args) => limit::limit(args, url, cleanup, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, cleanup, printer).await,
         Workload::Perm(args) => perm::perm(args, url, cleanup, printer).await,

@@ -4,12 +4,16 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
 use super::transaction::StoreTransaction;
+use windlass_core::Owner;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{self as rules, RuleStates};
+use windlass_core::rules::limit::{
+    self as rules, HoldRecord, RuleOutcome, RuleStates, UnsettledHold,
+};
 use windlass_core::store::Pending;
 use windlass_core::store::limit::{
-    LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery, mismatch,
+    HoldOutcome, HoldRequest, LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery,
+    SettleOutcome, SettleRequest, mismatch,
 };
 
 /// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. A reset
@@ -23,6 +27,19 @@ pub(super) const TABLE: &str = "
     ) WITHOUT ROWID;
 ";
 
+/// `limit_holds`: estimates that are charged, until they are settled or their time is over; the
+/// record of a settled one is empty. Times in microseconds of the boot clock.
+pub(super) const HOLDS: &str = "
+    CREATE TABLE limit_holds (
+        name   TEXT NOT NULL,
+        owner  TEXT NOT NULL,
+        record TEXT NOT NULL,
+        ends   INTEGER NOT NULL,
+        PRIMARY KEY (name, owner)
+    ) WITHOUT ROWID;
+    CREATE INDEX limit_holds_by_end ON limit_holds (ends);
+";
+
 /// The states of version 2 lack the length of their windows, so they cannot be converted.
 pub(super) const RESET_STATES: &str = "DELETE FROM limits;";
 
@@ -32,8 +49,12 @@ const MAX_BATCH: usize = 500;
 /// Rows that a listing reads: some 10 ms, for which other processes are kept out.
 const MAX_LISTED: i64 = 10_000;
 
-/// Removes limiters that have their whole quota again; the parameter is now, in microseconds.
-pub(super) const SWEEPS: [&str; 1] = ["DELETE FROM limits WHERE ends < ?1"];
+/// Removes limiters that have their whole quota again, and holds whose time is over; the parameter is
+/// now, in microseconds.
+pub(super) const SWEEPS: [&str; 2] = [
+    "DELETE FROM limits WHERE ends < ?1",
+    "DELETE FROM limit_holds WHERE ends < ?1",
+];
 
 /// Moves all states to the restarted boot clock. How long the machine was off is unknown, so each
 /// limiter is as it was when last used: a limiter may then allow too little, never too much.
@@ -46,6 +67,7 @@ pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Re
     })?;
     for row in rows.collect::<rusqlite::Result<Vec<_>>>()? {
         let (name, state, ends, written) = row;
+        move_holds(database, &name, written, now_micros)?;
         let moved = |time: u64| (time + now_micros).saturating_sub(written);
         let state = states(&state)?.moved(written, now_micros);
         database.execute(
@@ -58,7 +80,47 @@ pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Re
             ),
         )?;
     }
+    // All that they charged is refilled, so nothing can be refunded.
+    database.execute(
+        "DELETE FROM limit_holds WHERE name NOT IN (SELECT name FROM limits)",
+        [],
+    )?;
     Ok(())
+}
+
+/// Moves the holds of a limiter to the restarted boot clock, as its state.
+fn move_holds(
+    database: &Connection,
+    name: &str,
+    written: u64,
+    now_micros: u64,
+) -> rusqlite::Result<()> {
+    let mut query =
+        database.prepare_cached("SELECT owner, record, ends FROM limit_holds WHERE name = ?1")?;
+    let rows = query.query_map([name], |row| {
+        let (owner, record, ends): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok((owner, record, ends as u64))
+    })?;
+    for row in rows.collect::<rusqlite::Result<Vec<_>>>()? {
+        let (owner, text, ends) = row;
+        let text = match text.as_str() {
+            "" => text,
+            text => record(text)?.moved(written, now_micros).to_string(),
+        };
+        let ends = (ends + now_micros).saturating_sub(written);
+        database.execute(
+            "UPDATE limit_holds SET record = ?3, ends = ?4 WHERE name = ?1 AND owner = ?2",
+            (name, owner, text, ends as i64),
+        )?;
+    }
+    Ok(())
+}
+
+fn record(text: &str) -> rusqlite::Result<HoldRecord> {
+    text.parse().map_err(|()| {
+        let problem = format!("a hold of a limiter cannot be read: {text:?}");
+        rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, problem.into())
+    })
 }
 
 fn states(text: &str) -> rusqlite::Result<RuleStates> {
@@ -68,46 +130,135 @@ fn states(text: &str) -> rusqlite::Result<RuleStates> {
     })
 }
 
-fn decide(
-    tx: &StoreTransaction<'_>,
-    request: &LimitRequest,
-) -> rusqlite::Result<Result<LimitOutcome>> {
+/// The stored states of a limiter, and the time of a decision on them.
+fn stored_states(tx: &StoreTransaction<'_>, name: &Name) -> rusqlite::Result<(RuleStates, u64)> {
     let now = tx.now_micros();
     let stored = tx
         .database
         .prepare_cached("SELECT state, ends, written FROM limits WHERE name = ?1")?
-        .query_row([request.name.as_str()], |row| {
+        .query_row([name.as_str()], |row| {
             let (state, ends, written): (String, i64, i64) =
                 (row.get(0)?, row.get(1)?, row.get(2)?);
             Ok((states(&state)?, ends as u64, written as u64))
         })
         .optional()?;
-    let (stored, now) = match stored {
+    Ok(match stored {
         // After the reset, which may be part of the same transaction: a reservation or lease made
         // now must not carry the mark of one made before the reset.
         Some((stored, _, written)) if stored.is_empty() => (stored, now.max(written + 1)),
         Some((stored, ends, _)) if ends > now => (stored, now),
         _ => (RuleStates::default(), now),
-    };
-    let outcome = match rules::decide(&request.rules, &stored, now, &request.want) {
-        Ok(outcome) => outcome,
-        Err(found) => return Ok(Err(mismatch(found))),
-    };
+    })
+}
+
+/// Stores what an outcome has changed.
+fn store(
+    tx: &StoreTransaction<'_>,
+    name: &Name,
+    outcome: RuleOutcome,
+    now: u64,
+) -> rusqlite::Result<LimitOutcome> {
     if outcome.changed {
         let ends = rules::ends(&outcome.states, now);
         tx.database
             .prepare_cached("INSERT OR REPLACE INTO limits VALUES (?1, ?2, ?3, ?4)")?
             .execute((
-                request.name.as_str(),
+                name.as_str(),
                 outcome.states.to_string(),
                 ends as i64,
                 now as i64,
             ))?;
     }
-    Ok(Ok(LimitOutcome {
+    Ok(LimitOutcome {
         granted: outcome.granted,
         now,
         states: outcome.states,
+    })
+}
+
+fn decide(
+    tx: &StoreTransaction<'_>,
+    request: &LimitRequest,
+) -> rusqlite::Result<Result<LimitOutcome>> {
+    let (stored, now) = stored_states(tx, &request.name)?;
+    match rules::decide(&request.rules, &stored, now, &request.want) {
+        Ok(outcome) => store(tx, &request.name, outcome, now).map(Ok),
+        Err(found) => Ok(Err(mismatch(found))),
+    }
+}
+
+/// The record of a hold whose time is not over; empty if it is settled.
+fn stored_hold(
+    tx: &StoreTransaction<'_>,
+    name: &Name,
+    owner: &Owner,
+    now: u64,
+) -> rusqlite::Result<Option<String>> {
+    tx.database
+        .prepare_cached(
+            "SELECT record FROM limit_holds WHERE name = ?1 AND owner = ?2 AND ends > ?3",
+        )?
+        .query_row((name.as_str(), owner.as_str(), now as i64), |row| {
+            row.get(0)
+        })
+        .optional()
+}
+
+fn hold(tx: &StoreTransaction<'_>, request: &HoldRequest) -> rusqlite::Result<Result<HoldOutcome>> {
+    let HoldRequest {
+        name,
+        rules,
+        owner,
+        costs,
+        ttl,
+    } = request;
+    let (stored, now) = stored_states(tx, name)?;
+    if stored_hold(tx, name, owner, now)?.is_some() {
+        return Ok(Ok(HoldOutcome::OwnerInUse));
+    }
+    let (outcome, record) = match rules::hold(rules, &stored, now, costs) {
+        Ok(held) => held,
+        Err(found) => return Ok(Err(mismatch(found))),
+    };
+    if let Some(record) = record {
+        let ends = now.saturating_add(*ttl).min(i64::MAX as u64) as i64;
+        tx.database
+            .prepare_cached("INSERT OR REPLACE INTO limit_holds VALUES (?1, ?2, ?3, ?4)")?
+            .execute((name.as_str(), owner.as_str(), record.to_string(), ends))?;
+    }
+    let outcome = store(tx, name, outcome, now)?;
+    Ok(Ok(HoldOutcome::Decided(outcome)))
+}
+
+fn settle(
+    tx: &StoreTransaction<'_>,
+    request: &SettleRequest,
+) -> rusqlite::Result<Result<SettleOutcome>> {
+    let SettleRequest {
+        name,
+        rules,
+        owner,
+        actual,
+    } = request;
+    let (stored, now) = stored_states(tx, name)?;
+    let held = match stored_hold(tx, name, owner, now)?.as_deref() {
+        None => return Ok(Ok(SettleOutcome::NotFound)),
+        Some("") => return Ok(Ok(SettleOutcome::AlreadySettled)),
+        Some(text) => record(text)?,
+    };
+    let (outcome, quotas) = match rules::settle(rules, &stored, now, &held, actual) {
+        Ok(settled) => settled,
+        Err(UnsettledHold::OtherQuotas) => return Ok(Ok(SettleOutcome::OtherQuotas)),
+        Err(UnsettledHold::Mismatch(found)) => return Ok(Err(mismatch(found))),
+    };
+    tx.database
+        .prepare_cached("UPDATE limit_holds SET record = '' WHERE name = ?1 AND owner = ?2")?
+        .execute((name.as_str(), owner.as_str()))?;
+    let LimitOutcome { now, states, .. } = store(tx, name, outcome, now)?;
+    Ok(Ok(SettleOutcome::Settled {
+        now,
+        states,
+        quotas,
     }))
 }
 
@@ -176,6 +327,16 @@ impl LimitStore for File {
             }
             Ok(answers)
         })
+    }
+
+    fn hold(&self, request: HoldRequest) -> Pending<'static, HoldOutcome> {
+        let answer = self.worker.decide(move |tx| hold(tx, &request));
+        Box::pin(async move { answer.await? })
+    }
+
+    fn settle(&self, request: SettleRequest) -> Pending<'static, SettleOutcome> {
+        let answer = self.worker.decide(move |tx| settle(tx, &request));
+        Box::pin(async move { answer.await? })
     }
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {

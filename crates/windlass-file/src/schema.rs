@@ -7,7 +7,7 @@ use windlass_core::Moment;
 /// Marks the file as a Windlass database in SQLite's header: "WNDL".
 pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
 /// The format that this program writes; raised with every change of the tables.
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
 /// In place of the version: the file is damaged, and no program may use it.
 pub(super) const DAMAGED: i32 = -1;
 
@@ -44,6 +44,7 @@ pub(super) const MIGRATIONS: [&[&str]; VERSION as usize] = [
         super::limit::RESET_STATES,
         super::permissions::RENAME_FORMAT,
     ],
+    &[super::limit::HOLDS],
 ];
 
 const LOCKS: &str = "

@@ -13,6 +13,7 @@
 //! | `windlass:latch:counted:{TAG}` | set, PX | the operations counted in this generation |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:limit:{TAG}` | string, PX | the state of a limiter |
+//! | `windlass:hold:{TAG} OWNER` | string, PX | the estimate of a hold of a limiter; `s` once it is settled |
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
 //! | `windlass:counter:op:{TAG} ID` | string, PX | the result of an operation with an id |
 //! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
@@ -160,6 +161,14 @@ impl Keys {
 
     pub(super) fn limit(&self, name: &Name) -> String {
         self.tagged(LIMIT, name)
+    }
+
+    /// A hold of a limiter.
+    pub(super) fn hold(&self, name: &Name, owner: &Owner) -> String {
+        let mut key = self.tagged_by_length("hold:", name);
+        key.push(' ');
+        key.push_str(owner.as_str());
+        key
     }
 
     pub(super) fn counter(&self, name: &Name) -> String {

@@ -66,6 +66,7 @@ use self::counter::RedisCounters;
 use self::gate::RedisGates;
 use self::latch::RedisLatches;
 use self::limit::RedisLimiters;
+use self::limit::command::LimitDecision;
 use self::notifications::RedisNotifications;
 use self::once::RedisOnceRecords;
 use self::permissions::RedisPermissions;
@@ -78,7 +79,7 @@ use windlass_core::FenceStrength;
 use windlass_core::error::Result;
 use windlass_core::redact::redact;
 use windlass_core::store::counter::CounterStore;
-use windlass_core::store::limit::{LimitRequest, LimitStore};
+use windlass_core::store::limit::LimitStore;
 use windlass_core::store::{
     Backend, BloomStore, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, OnceStore, Pending, PermissionStore, Replicas, SeenStore, TopicStore,
@@ -93,7 +94,7 @@ pub struct Redis {
     capabilities: Capabilities,
     grants: GrantOptions,
     claims: RedisClaims,
-    limits: Batcher<LimitRequest>,
+    limits: Batcher<LimitDecision>,
     /// Once a topic is used.
     topics: Arc<OnceLock<RedisTopics>>,
 }

@@ -6,6 +6,9 @@ mod readme {}
 #[doc = include_str!("../../../docs/bloom.md")]
 mod bloom {}
 
+#[doc = include_str!("../../../docs/budgets.md")]
+mod budgets {}
+
 #[doc = include_str!("../../../docs/choose-a-backend.md")]
 mod choose_a_backend {}
 

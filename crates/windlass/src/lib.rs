@@ -92,8 +92,9 @@ pub use gate::Gate;
 pub use latch::{Latch, Opening};
 pub use lease::{Detached, Lease, LeaseLost, RetryPolicy};
 pub use limit::{
-    Algorithm, LeasedKey, LeasedLimiter, Limiter, LimiterState, LimiterSurvey, OnStoreError, Quota,
-    QuotaState, Quotas, Reservation, Reserve,
+    Algorithm, Costs, Estimate, Hold, LeasedKey, LeasedLimiter, Limiter, LimiterState,
+    LimiterSurvey, OnStoreError, Quota, QuotaState, Quotas, Reservation, Reserve, Settle,
+    SettledCost, Settlement,
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use windlass::{Algorithm, Quota};
+use windlass::{Algorithm, Costs, Quota};
 use windlass_term::{Advice, Failure, duration};
 
 use super::LsArgs;
@@ -15,6 +15,10 @@ pub(crate) enum LimitCommand {
     Take(LimitTakeArgs),
     /// Check a rate limit without consuming
     Peek(LimitPeekArgs),
+    /// Charge an estimate, to be settled when the cost is known: exit 0 if allowed, 75 if denied
+    Hold(LimitHoldArgs),
+    /// Replace the estimate of a hold by the true cost; exit 75 if it is settled or not found
+    Settle(LimitSettleArgs),
     /// Show what is left of a rate limit, whatever its rates; exit 75 if it is not in use
     Show(LimitResetArgs),
     /// Reset a rate limit to unused
@@ -87,6 +91,67 @@ pub(crate) struct LimitPeekArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass limit hold llm --key ann --rate 60/m --rate 100000/m --cost 1 --cost 4000 --owner req-1
+  windlass limit settle llm --key ann --rate 60/m --rate 100000/m --cost 1 --cost 1250 --owner req-1")]
+pub(crate) struct LimitHoldArgs {
+    /// Name of the rate limit
+    pub(crate) name: String,
+
+    /// Key in the rate limit, for a program that has one limit for each user, address, …
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key: String,
+
+    #[command(flatten)]
+    pub(crate) quotas: QuotaArgs,
+
+    /// Estimated number of units; once for all rates, or once per --rate
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
+    pub(crate) cost: Vec<u64>,
+
+    /// How long the hold can be settled; after that, the estimate stays charged
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
+    pub(crate) ttl: Duration,
+
+    /// Identity of the hold [default: a new one, which is printed]
+    #[arg(long, value_name = "ID")]
+    pub(crate) owner: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LimitSettleArgs {
+    /// Name of the rate limit
+    pub(crate) name: String,
+
+    /// Key in the rate limit, for a program that has one limit for each user, address, …
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key: String,
+
+    /// The quotas that the hold was made with
+    #[command(flatten)]
+    pub(crate) quotas: QuotaArgs,
+
+    /// True number of units; once for all rates, or once per --rate
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
+    pub(crate) cost: Vec<u64>,
+
+    /// Identity of the hold
+    #[arg(long, value_name = "ID")]
+    pub(crate) owner: String,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct LimitResetArgs {
     /// Name of the rate limit
     pub(crate) name: String,
@@ -133,6 +198,21 @@ impl QuotaArgs {
     pub(crate) fn are_buckets(&self) -> bool {
         let mut names = self.algorithm.iter();
         names.all(|name| matches!(name, AlgorithmName::TokenBucket))
+    }
+
+    /// The costs of these options: one for all quotas, or one for each.
+    pub(crate) fn costs(&self, cost: &[u64]) -> Result<Costs, Failure> {
+        match cost {
+            [all] => Ok(Costs::from(*all)),
+            each if each.len() == self.rate.len() => Ok(Costs::from(each)),
+            _ => Err(Failure::usage(
+                "the number of --cost options does not match the number of --rate options",
+                Advice::Hint(
+                    "give --cost once for all rates, or once for each --rate, in the same order"
+                        .into(),
+                ),
+            )),
+        }
     }
 
     /// The quotas of these options.

@@ -45,7 +45,9 @@ pub(crate) use gate::{GateAdmitArgs, GateCommand, GateResetArgs, GateShowArgs};
 pub(crate) use inventory::{InventoryArgs, InventoryKind};
 pub(crate) use job::{JobArgs, OnLost};
 pub(crate) use latch::{GenerationArgs, LatchCommand};
-pub(crate) use limit::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
+pub(crate) use limit::{
+    LimitCommand, LimitHoldArgs, LimitPeekArgs, LimitResetArgs, LimitSettleArgs, LimitTakeArgs,
+};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use manual::ManualArgs;
 pub(crate) use name_completion::NameToComplete;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::timeout;
-use windlass::{Decision, Limiter, LimiterState, Quota, Reserve};
+use windlass::{Decision, Estimate, Limiter, LimiterState, Owner, Quota, Reserve, Settle};
 use windlass_term::{
     Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
@@ -12,7 +12,10 @@ use windlass_term::{
 use super::acquisition::RELEASE_TIMEOUT;
 use super::inventory;
 use super::top::limits::{LimiterAnswer, limit_rows};
-use crate::args::{InventoryKind, LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
+use crate::args::{
+    InventoryKind, LimitCommand, LimitHoldArgs, LimitPeekArgs, LimitResetArgs, LimitSettleArgs,
+    LimitTakeArgs,
+};
 use crate::humanize;
 
 /// Limiters whose names differ only where the wanted one has a `*` or a `?`.
@@ -29,6 +32,8 @@ pub(super) async fn limit(
         }
         LimitCommand::Take(args) => take(&args, global, printer).await,
         LimitCommand::Peek(args) => peek(&args, global, printer).await,
+        LimitCommand::Hold(args) => hold(&args, global, printer).await,
+        LimitCommand::Settle(args) => settle(&args, global, printer).await,
         LimitCommand::Show(args) => show(&args, global, printer).await,
         LimitCommand::Reset(args) => reset(&args, global, printer).await,
     }
@@ -107,6 +112,121 @@ async fn peek(
     let decision = limiter.peek_n(&args.key, args.cost).await?;
     let target = (args.name.as_str(), args.key.as_str());
     Ok(print_decision(target, args.cost, &decision, printer))
+}
+
+#[derive(Serialize)]
+struct HoldAnswer<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
+    allowed: bool,
+    owner: &'a str,
+    ttl_ms: u64,
+    limit: u64,
+    remaining: u64,
+}
+
+async fn hold(
+    args: &LimitHoldArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let quotas = args.quotas.quotas()?;
+    let costs = args.quotas.costs(&args.cost)?;
+    let owner = match &args.owner {
+        Some(owner) => Owner::new(owner)?,
+        None => Owner::random(),
+    };
+    let store = store::open(global).await?;
+    let limiter = store.limiter(&args.name, quotas);
+    let held = limiter
+        .reserve_estimate_as(&args.key, costs, args.ttl, owner)
+        .await?;
+    let target = (args.name.as_str(), args.key.as_str());
+    let hold = match held {
+        Estimate::Held(hold) => hold,
+        Estimate::Denied(decision) => {
+            let highest = args.cost.iter().copied().max().unwrap_or(0);
+            return Ok(print_decision(target, highest, &decision, printer));
+        }
+    };
+    let decision = hold.decision();
+    let answer = HoldAnswer {
+        name: &args.name,
+        key: &args.key,
+        allowed: true,
+        owner: hold.owner().as_str(),
+        ttl_ms: humanize::millis_ceil(args.ttl),
+        limit: decision.limit(),
+        remaining: decision.remaining(),
+    };
+    let name = typed(&args.name, &args.key);
+    let (owner, left, limit) = (answer.owner, answer.remaining, answer.limit);
+    let text = format!("{name}: held by {owner}, {left} of {limit} left");
+    printer.answer("held", &answer, text);
+    Ok(Exit::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct SettleAnswer<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
+    owner: &'a str,
+    settled: bool,
+    /// For each quota.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    charged: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+}
+
+async fn settle(
+    args: &LimitSettleArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let quotas = args.quotas.quotas()?;
+    let costs = args.quotas.costs(&args.cost)?;
+    let owner = Owner::new(&args.owner)?;
+    let store = store::open(global).await?;
+    let limiter = store.limiter(&args.name, quotas);
+    let settled = limiter.settle(&args.key, &owner, costs).await?;
+    let shown = typed(&args.name, &args.key);
+    let mut answer = SettleAnswer {
+        name: &args.name,
+        key: &args.key,
+        owner: owner.as_str(),
+        settled: false,
+        charged: Vec::new(),
+        remaining: None,
+    };
+    let (outcome, text) = match settled {
+        Settle::Settled(settlement) => {
+            answer.settled = true;
+            answer.charged = settlement.quotas().iter().map(|q| q.charged).collect();
+            answer.remaining = Some(settlement.remaining());
+            let charged: Vec<String> = answer.charged.iter().map(u64::to_string).collect();
+            let (charged, left) = (charged.join(", "), settlement.remaining());
+            (
+                "settled",
+                format!("{shown}: settled, {charged} charged, {left} left"),
+            )
+        }
+        Settle::AlreadySettled => (
+            "already-settled",
+            format!("{shown}: the hold of {owner} is settled already"),
+        ),
+        _ => (
+            "not-found",
+            format!("{shown}: {owner} has no hold: its time is over, or it never had one"),
+        ),
+    };
+    printer.answer(outcome, &answer, text);
+    Ok(match answer.settled {
+        true => Exit::SUCCESS,
+        false => Exit::NO,
+    })
 }
 
 fn print_decision(

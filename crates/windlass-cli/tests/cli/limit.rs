@@ -111,6 +111,27 @@ fn invalid_arguments_are_rejected() {
             "--cost",
         ),
         (&["limit", "take", "", "--rate", "1/s"], "empty"),
+        (&["limit", "hold", "x", "--rate", "1/s"], "--cost"),
+        (
+            &["limit", "hold", "x", "--rate", "1/s", "--cost", "-1"],
+            "--cost",
+        ),
+        (
+            &[
+                "limit", "hold", "x", "--rate", "1/s", "--cost", "1", "--cost", "2",
+            ],
+            "once for all rates",
+        ),
+        (
+            &[
+                "limit", "hold", "x", "--rate", "1/s", "--cost", "1", "--ttl", "0s",
+            ],
+            "1 millisecond",
+        ),
+        (
+            &["limit", "settle", "x", "--rate", "1/s", "--cost", "1"],
+            "--owner",
+        ),
         (
             &[
                 "limit", "take", "x", "--rate", "1/s", "--rate", "2/s", "--burst", "3",
@@ -148,6 +169,61 @@ fn invalid_arguments_are_rejected() {
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
     }
+}
+
+on_each_store!(hold_is_settled_by_its_owner);
+
+fn hold_is_settled_by_its_owner(fixture: Fixture) {
+    let call = |verb: &str, costs: [&str; 2], more: &[&str]| {
+        let front = ["limit", verb, "llm", "--key", "ann"];
+        let rates = ["--rate", "3/h", "--rate", "1000/h"];
+        let costs = ["--cost", costs[0], "--cost", costs[1]];
+        fixture.json(&[&front[..], &rates, &costs, more].concat())
+    };
+    let held = call("hold", ["1", "600"], &["--owner", "req-1"]);
+    assert_eq!(held.code, 0, "{held:?}");
+    let held = held.object();
+    let known = [
+        "allowed",
+        "key",
+        "limit",
+        "name",
+        "owner",
+        "remaining",
+        "ttl_ms",
+    ];
+    assert_eq!(keys(&held), known);
+    assert_eq!(
+        (&held["owner"], &held["remaining"]),
+        (&"req-1".into(), &2.into())
+    );
+    assert_eq!(held["ttl_ms"], 300_000);
+    let denied = call("hold", ["1", "500"], &[]);
+    assert_eq!(denied.code, 75, "{denied:?}");
+    assert_eq!(denied.object()["allowed"], false);
+    let twice = call("hold", ["1", "1"], &["--owner", "req-1"]);
+    assert_eq!(twice.code, 125, "{twice:?}");
+    assert!(twice.err.contains("has a hold already"), "{}", twice.err);
+    let settled = call("settle", ["1", "250"], &["--owner", "req-1"]);
+    assert_eq!(settled.code, 0, "{settled:?}");
+    let settled = settled.object();
+    let known = ["charged", "key", "name", "owner", "remaining", "settled"];
+    assert_eq!(keys(&settled), known);
+    assert_eq!(settled["charged"], serde_json::json!([1, 250]));
+    for (owner, word) in [("req-1", "settled already"), ("req-2", "no hold")] {
+        let again = call("settle", ["1", "250"], &["--owner", owner]);
+        assert_eq!(again.code, 75, "{again:?}");
+        assert_eq!(again.object()["settled"], false);
+        let front = ["limit", "settle", "llm", "--key", "ann", "--owner", owner];
+        let rates = ["--rate", "3/h", "--rate", "1000/h", "--cost", "1"];
+        let text = fixture.run(&[&front[..], &rates].concat());
+        assert!(text.out.contains(word), "{text:?}");
+    }
+    // A new owner is printed.
+    let other = call("hold", ["1", "700"], &["--ttl", "1m"]).object();
+    let owner = other["owner"].as_str().unwrap().to_owned();
+    let settled = call("settle", ["1", "0"], &["--owner", &owner]);
+    assert_eq!(settled.code, 0, "{settled:?}");
 }
 
 on_each_store!(signal_while_waiting_cancels_the_reservation);

@@ -4,7 +4,7 @@
 //! a name is hashed once, for the shard and for its table, and is concatenated with its key only
 //! when the limiter is new.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
 use hashbrown::HashTable;
@@ -15,10 +15,14 @@ use crate::Clock;
 use crate::decision::{Basis, Decision};
 use crate::error::Result;
 use crate::name::Name;
-use crate::rules::limit::{self as rules, LimitOp, LimitStatus, Rule, RuleStates};
+use crate::owner::Owner;
+use crate::rules::limit::{
+    self as rules, HoldRecord, LimitOp, LimitStatus, Rule, RuleOutcome, RuleStates, UnsettledHold,
+};
 use crate::store::Pending;
 use crate::store::limit::{
-    KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery, mismatch,
+    HoldOutcome, HoldRequest, KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterPage,
+    LimiterQuery, SettleOutcome, SettleRequest, mismatch,
 };
 
 /// The stored state of one limiter.
@@ -26,6 +30,13 @@ struct StoredLimit {
     hash: u64,
     name: Name,
     states: RuleStates,
+    ends: u64,
+}
+
+/// A hold until its time is over.
+struct StoredHold {
+    /// `None` once it is settled.
+    record: Option<HoldRecord>,
     ends: u64,
 }
 
@@ -39,6 +50,9 @@ pub(super) struct LimitMap {
 type HashKey = [u8; 192];
 
 struct LimitShard {
+    /// Holds, by limiter and owner.
+    holds: HashMap<(Name, Owner), StoredHold>,
+    sweep_holds_at: usize,
     table: HashTable<StoredLimit>,
     sweep_at: usize,
     /// The time of the last decision; after a reset, a microsecond more: leases and reservations
@@ -63,6 +77,8 @@ impl LimitMap {
     pub(super) fn new() -> LimitMap {
         let shard = || {
             Mutex::new(LimitShard {
+                holds: HashMap::new(),
+                sweep_holds_at: 64,
                 table: HashTable::new(),
                 sweep_at: 64,
                 latest: 0,
@@ -122,6 +138,12 @@ impl LimitShard {
         Some((taken, seen, &limit.states))
     }
 
+    /// The stored states of a limiter, if they have not ended.
+    fn stored(&self, name: &HashedName<'_>, now: u64) -> Option<&RuleStates> {
+        let limit = self.get(name)?;
+        (limit.ends > now).then_some(&limit.states)
+    }
+
     /// Takes any decision. `owned` makes the name for a new entry.
     fn decide(
         &mut self,
@@ -132,11 +154,19 @@ impl LimitShard {
         owned: impl FnOnce() -> Name,
     ) -> Result<LimitOutcome> {
         let fresh = RuleStates::default();
-        let stored = match self.get(name) {
-            Some(limit) if limit.ends > now => &limit.states,
-            _ => &fresh,
-        };
+        let stored = self.stored(name, now).unwrap_or(&fresh);
         let outcome = rules::decide(rules, stored, now, want).map_err(mismatch)?;
+        Ok(self.store(name, outcome, now, owned))
+    }
+
+    /// Stores what an outcome has changed.
+    fn store(
+        &mut self,
+        name: &HashedName<'_>,
+        outcome: RuleOutcome,
+        now: u64,
+        owned: impl FnOnce() -> Name,
+    ) -> LimitOutcome {
         if outcome.changed {
             let ends = rules::ends(&outcome.states, now);
             let states = outcome.states.clone();
@@ -158,10 +188,80 @@ impl LimitShard {
                 }
             }
         }
-        Ok(LimitOutcome {
+        LimitOutcome {
             granted: outcome.granted,
             now,
             states: outcome.states,
+        }
+    }
+
+    fn hold(
+        &mut self,
+        hashed: &HashedName<'_>,
+        request: &HoldRequest,
+        now: u64,
+    ) -> Result<HoldOutcome> {
+        let HoldRequest {
+            name,
+            rules,
+            owner,
+            costs,
+            ttl,
+        } = request;
+        let id = (name.clone(), owner.clone());
+        if self.holds.get(&id).is_some_and(|hold| hold.ends > now) {
+            return Ok(HoldOutcome::OwnerInUse);
+        }
+        let fresh = RuleStates::default();
+        let stored = self.stored(hashed, now).unwrap_or(&fresh);
+        let (outcome, record) = rules::hold(rules, stored, now, costs).map_err(mismatch)?;
+        if record.is_some() {
+            if self.holds.len() >= self.sweep_holds_at {
+                self.holds.retain(|_, hold| hold.ends > now);
+                self.sweep_holds_at = (self.holds.len() * 2).max(64);
+            }
+            let ends = now + ttl;
+            self.holds.insert(id, StoredHold { record, ends });
+        }
+        let outcome = self.store(hashed, outcome, now, || name.clone());
+        Ok(HoldOutcome::Decided(outcome))
+    }
+
+    fn settle(
+        &mut self,
+        hashed: &HashedName<'_>,
+        request: &SettleRequest,
+        now: u64,
+    ) -> Result<SettleOutcome> {
+        let SettleRequest {
+            name,
+            rules,
+            owner,
+            actual,
+        } = request;
+        let id = (name.clone(), owner.clone());
+        let record = match self.holds.get(&id) {
+            Some(hold) if hold.ends > now => match &hold.record {
+                Some(record) => record,
+                None => return Ok(SettleOutcome::AlreadySettled),
+            },
+            _ => return Ok(SettleOutcome::NotFound),
+        };
+        let fresh = RuleStates::default();
+        let stored = self.stored(hashed, now).unwrap_or(&fresh);
+        let (outcome, quotas) = match rules::settle(rules, stored, now, record, actual) {
+            Ok(settled) => settled,
+            Err(UnsettledHold::OtherQuotas) => return Ok(SettleOutcome::OtherQuotas),
+            Err(UnsettledHold::Mismatch(found)) => return Err(mismatch(found)),
+        };
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.record = None;
+        }
+        let LimitOutcome { now, states, .. } = self.store(hashed, outcome, now, || name.clone());
+        Ok(SettleOutcome::Settled {
+            now,
+            states,
+            quotas,
         })
     }
 }
@@ -218,6 +318,18 @@ impl LimitStore for MemoryStore {
                 Decision::new(outcome.granted.is_some(), status, Basis::Store)
             }))
         })
+    }
+
+    fn hold(&self, request: HoldRequest) -> Pending<'static, HoldOutcome> {
+        let (mut shard, hashed) = self.limits.of(request.name.as_str().as_bytes());
+        let now = shard.now(&self.clock);
+        reply(shard.hold(&hashed, &request, now))
+    }
+
+    fn settle(&self, request: SettleRequest) -> Pending<'static, SettleOutcome> {
+        let (mut shard, hashed) = self.limits.of(request.name.as_str().as_bytes());
+        let now = shard.now(&self.clock);
+        reply(shard.settle(&hashed, &request, now))
     }
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {

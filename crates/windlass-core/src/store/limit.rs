@@ -7,7 +7,8 @@ use super::{Pending, matches};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::rules::limit::{LimitOp, Mismatch, QuotaUsage, Rule, RuleStates};
+use crate::owner::Owner;
+use crate::rules::limit::{LimitOp, Mismatch, QuotaUsage, Rule, RuleStates, SettledQuota};
 
 /// Stores the states of rate limiters, and decides with the store's own clock.
 pub trait LimitStore: Send + Sync + fmt::Debug {
@@ -33,6 +34,19 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     ) -> Option<Result<Decision>> {
         let _ = (name, rules, units);
         None
+    }
+
+    /// Charges the estimate of a hold to all quotas, or to none, and keeps the hold until it is
+    /// settled or its time is over. An owner has one hold of a limiter at a time.
+    fn hold(&self, request: HoldRequest) -> Pending<'static, HoldOutcome> {
+        let _ = request;
+        Box::pin(std::future::ready(Err(no_holds())))
+    }
+
+    /// Replaces the estimate of a hold by its true cost, once.
+    fn settle(&self, request: SettleRequest) -> Pending<'static, SettleOutcome> {
+        let _ = request;
+        Box::pin(std::future::ready(Err(no_holds())))
     }
 
     /// Restores the whole quota. Returns whether any of it was used.
@@ -66,6 +80,72 @@ pub struct LimitOutcome {
     /// The state after the operation, as of `now`. After a take, a store may shorten a sliding log to
     /// what its status for that cost depends on.
     pub states: RuleStates,
+}
+
+/// An estimate to charge.
+#[derive(Clone, Debug)]
+pub struct HoldRequest {
+    /// The limiter and its key: `LIMITER/KEY`.
+    pub name: Name,
+    /// Its quotas.
+    pub rules: Arc<[Rule]>,
+    /// The identity of the hold.
+    pub owner: Owner,
+    /// The estimate for each quota.
+    pub costs: Vec<u64>,
+    /// For how long the hold can be settled, in microseconds.
+    pub ttl: u64,
+}
+
+/// The outcome of a [`HoldRequest`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum HoldOutcome {
+    /// Charged or denied.
+    Decided(LimitOutcome),
+    /// The owner has a hold already, open or settled.
+    OwnerInUse,
+}
+
+/// The true cost of a hold.
+#[derive(Clone, Debug)]
+pub struct SettleRequest {
+    /// The limiter and its key: `LIMITER/KEY`.
+    pub name: Name,
+    /// The quotas that the hold was made with.
+    pub rules: Arc<[Rule]>,
+    /// The identity of the hold.
+    pub owner: Owner,
+    /// The true cost for each quota.
+    pub actual: Vec<u64>,
+}
+
+/// The outcome of a [`SettleRequest`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettleOutcome {
+    /// Settled now.
+    Settled {
+        /// The store's time, in microseconds since an arbitrary start.
+        now: u64,
+        /// The states afterwards, as of `now`.
+        states: RuleStates,
+        /// What is charged to each quota.
+        quotas: Vec<SettledQuota>,
+    },
+    /// Settled before.
+    AlreadySettled,
+    /// There is no such hold: its time is over, or there never was one.
+    NotFound,
+    /// The hold was made with other quotas; it stays open.
+    OtherQuotas,
+}
+
+fn no_holds() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "hold",
+        "holds are not supported by this store",
+    )
+    .with_hint("use memory:, file: or redis://")
 }
 
 /// Which limiters to list.

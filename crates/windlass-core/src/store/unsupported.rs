@@ -8,7 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::counter::{Counted, CounterRequest, CounterStore};
-use super::limit::{LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery};
+use super::limit::{
+    HoldOutcome, HoldRequest, LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery,
+    SettleOutcome, SettleRequest,
+};
 use super::notification::{Subscriber, SubscriptionHandle};
 use super::{
     BloomStore, CountedDown, FieldRead, FieldWrite, LatchSpec, LatchState, LatchStore, OnceFinish,
@@ -117,6 +120,14 @@ impl LimitStore for UnsupportedStore {
     }
 
     fn decide_all(&self, _: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
+        self.error("limiters")
+    }
+
+    fn hold(&self, _: HoldRequest) -> Pending<'static, HoldOutcome> {
+        self.error("limiters")
+    }
+
+    fn settle(&self, _: SettleRequest) -> Pending<'static, SettleOutcome> {
         self.error("limiters")
     }
 

@@ -11,12 +11,15 @@ use proptest::test_runner::TestCaseResult;
 
 use super::fixture::RedisFixture;
 use crate::keys::Keys;
+use windlass_core::Owner;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{
-    self as rules, LimitOp, MAX_LOG_UNITS, Rule, RuleState, RuleStates,
+    self as rules, HoldRecord, LimitOp, MAX_LOG_UNITS, Rule, RuleState, RuleStates, UnsettledHold,
 };
-use windlass_core::store::limit::{LimitOutcome, LimitRequest, LimitStore};
+use windlass_core::store::limit::{
+    HoldOutcome, HoldRequest, LimitOutcome, LimitRequest, LimitStore, SettleOutcome, SettleRequest,
+};
 
 const SECOND: u64 = 1_000_000;
 
@@ -45,6 +48,18 @@ enum Request {
     /// Which prefetched units, and how much of them, in quarters.
     Return(usize, u64),
     Cancel(usize),
+    /// In percent of each limit, from the second quota on in reverse order.
+    Hold(u64, u64),
+    /// Which hold, open or settled, and the true cost in percent of each estimate.
+    Settle(usize, u64),
+}
+
+/// A hold that the model knows.
+struct ModelHold {
+    owner: Owner,
+    rules: Arc<[Rule]>,
+    /// `None` once it is settled.
+    record: Option<HoldRecord>,
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
@@ -76,6 +91,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (cost, prop_oneof![1 => Just(0u64), 4 => 1u64..400]).prop_map(|(c, l)| Request::Lend(c, l)),
         2 => (0usize..4, 0u64..5).prop_map(|(i, q)| Request::Return(i, q)),
         1 => (0usize..4).prop_map(Request::Cancel),
+        3 => (0u64..110, 0u64..110).prop_map(|(a, b)| Request::Hold(a, b)),
+        3 => (0usize..6, prop_oneof![0u64..101, 100u64..2_000, Just(1_000_000)])
+            .prop_map(|(i, p)| Request::Settle(i, p)),
     ];
     let op = prop_oneof![
         // Mostly by the first list of quotas; the others stand for changed quotas.
@@ -121,6 +139,57 @@ impl RealLimiters {
         let states = self.stored(name).moved(0, by);
         self.keep(name, &states);
         states
+    }
+
+    /// The server has stored this state, with its expiry. Stores it for longer.
+    fn check_stored(&self, name: &Name, model: &RuleStates, now: u64) -> TestCaseResult {
+        let left: i64 = self
+            .redis
+            .server
+            .command(&["PTTL", &Keys::default().limit(name)])
+            .unwrap()
+            .parse()
+            .unwrap();
+        let end = rules::ends(model, now);
+        let most = end.saturating_sub(now).div_ceil(1_000) as i64 + 2;
+        prop_assert_ne!(left, -1, "no expiry");
+        prop_assert!(left <= most, "{} is longer than {}", left, most);
+        // Shorter by the duration of the call; gone, if that was longer than the expiry.
+        prop_assert!(
+            left >= most - 1_000 || left == -2 && most < 1_000,
+            "{} and {}",
+            left,
+            most
+        );
+        let stored = self.stored(name);
+        if !(stored.is_empty() && most < 1_000) {
+            prop_assert_eq!(&stored, model, "at {}", now);
+        }
+        self.keep(name, model);
+        Ok(())
+    }
+
+    /// Moves the records of holds in time, on both sides.
+    fn move_holds(&self, name: &Name, holds: &mut [ModelHold], from: u64, to: u64) {
+        for hold in holds {
+            if let Some(record) = &mut hold.record {
+                *record = record.moved(from, to);
+                self.keep_hold(name, &hold.owner, record);
+            }
+        }
+    }
+
+    fn keep_hold(&self, name: &Name, owner: &Owner, record: &HoldRecord) {
+        let (key, text) = (Keys::default().hold(name, owner), record.to_string());
+        self.redis
+            .server
+            .command(&["SET", &key, &text, "PX", "600000"])
+            .unwrap();
+    }
+
+    fn stored_hold(&self, name: &Name, owner: &Owner) -> String {
+        let key = Keys::default().hold(name, owner);
+        self.redis.server.command(&["GET", &key]).unwrap()
     }
 
     /// Stores a state for longer than the test takes: the script decides by its clock, not by the
@@ -218,12 +287,14 @@ async fn check(
     let mut model = RuleStates::default();
     let mut loans: Vec<(u64, u64, u64, u64)> = Vec::new();
     let mut reserved: Vec<(u64, RuleStates)> = Vec::new();
+    let mut holds: Vec<ModelHold> = Vec::new();
     let mut last = 0;
     for op in ops {
         let (rules, request) = match op {
             Op::Pass(share) => {
                 let by = span(&lists[0]) / 1_000 * share;
                 model = real.set_back(&name, by);
+                real.move_holds(&name, &mut holds, by, 0);
                 loans
                     .iter_mut()
                     .for_each(|loan| loan.1 = loan.1.saturating_sub(by));
@@ -240,6 +311,7 @@ async fn check(
                     // The tests of the rules check the exact moment.
                     let by = wait.saturating_sub(u64::from(!at_it));
                     model = real.set_back(&name, by);
+                    real.move_holds(&name, &mut holds, by, 0);
                     loans
                         .iter_mut()
                         .for_each(|loan| loan.1 = loan.1.saturating_sub(by));
@@ -251,6 +323,7 @@ async fn check(
                 // Not beyond what Lua can count exactly, however often.
                 let by = (span(&lists[0]) / 1_000 * share).min(30 * 86_400 * SECOND);
                 model = real.set_ahead(&name, by);
+                real.move_holds(&name, &mut holds, 0, by);
                 loans.iter_mut().for_each(|loan| loan.1 += by);
                 reserved.iter_mut().for_each(|r| r.1 = r.1.moved(0, by));
                 continue;
@@ -263,7 +336,127 @@ async fn check(
             }
             Op::Request(i, request) => (Arc::clone(&lists[i]), request),
         };
+        let request = match request {
+            Request::Hold(first, others) => {
+                let owner = Owner::new(&format!("hold-{}", holds.len())).unwrap();
+                let each = rules.iter().enumerate();
+                let costs = each.map(|(i, rule)| match i {
+                    0 => percent(&[*rule], first),
+                    _ => percent(&[*rule], others),
+                });
+                let request = HoldRequest {
+                    name: name.clone(),
+                    rules: Arc::clone(&rules),
+                    owner: owner.clone(),
+                    costs: costs.collect(),
+                    ttl: 600 * SECOND,
+                };
+                let outcome = match real.limits.hold(request.clone()).await {
+                    Ok(HoldOutcome::Decided(outcome)) => outcome,
+                    Ok(HoldOutcome::OwnerInUse) => panic!("{owner:?} is new"),
+                    Err(e) => {
+                        prop_assert_eq!(e.kind(), ErrorKind::WrongType, "{:?}", e);
+                        let expected = rules::hold(&rules, &model, last, &request.costs);
+                        prop_assert!(expected.is_err(), "{:?} should be {:?}", e, expected);
+                        continue;
+                    }
+                };
+                last = outcome.now;
+                let (expected, record) = rules::hold(&rules, &model, last, &request.costs).unwrap();
+                prop_assert_eq!(outcome.granted, expected.granted, "{:?}", request);
+                if expected.changed {
+                    model = expected.states;
+                    real.check_stored(&name, &model, last)?;
+                }
+                let text = record
+                    .as_ref()
+                    .map_or("(nil)".to_owned(), HoldRecord::to_string);
+                prop_assert_eq!(real.stored_hold(&name, &owner), text);
+                if record.is_some() {
+                    let again = real.limits.hold(request).await.unwrap();
+                    prop_assert_eq!(again, HoldOutcome::OwnerInUse);
+                    holds.push(ModelHold {
+                        owner,
+                        rules,
+                        record,
+                    });
+                }
+                continue;
+            }
+            Request::Settle(i, share) => {
+                let count = holds.len().max(1);
+                let Some(hold) = holds.get_mut(i % count) else {
+                    continue;
+                };
+                let estimates = hold.record.iter().flat_map(|record| &record.quotas);
+                let actual: Vec<u64> = estimates
+                    .map(|quota| {
+                        let units = u128::from(quota.units()) * u128::from(share) / 100;
+                        units.min(u128::from(rules::MAX_UNITS)) as u64
+                    })
+                    .collect();
+                // Sometimes with other quotas.
+                let rules = if share % 7 == 0 {
+                    rules
+                } else {
+                    Arc::clone(&hold.rules)
+                };
+                let request = SettleRequest {
+                    name: name.clone(),
+                    rules: Arc::clone(&rules),
+                    owner: hold.owner.clone(),
+                    actual,
+                };
+                let outcome = real.limits.settle(request.clone()).await;
+                let Some(record) = &hold.record else {
+                    prop_assert_eq!(outcome.unwrap(), SettleOutcome::AlreadySettled);
+                    continue;
+                };
+                let (now, states, quotas) = match outcome {
+                    Ok(SettleOutcome::Settled {
+                        now,
+                        states,
+                        quotas,
+                    }) => (now, states, quotas),
+                    other => {
+                        let expected = rules::settle(&rules, &model, last, record, &request.actual);
+                        match (&expected, &other) {
+                            (Err(UnsettledHold::OtherQuotas), Ok(SettleOutcome::OtherQuotas)) => {}
+                            (Err(UnsettledHold::Mismatch(_)), Err(e)) => {
+                                prop_assert_eq!(e.kind(), ErrorKind::WrongType);
+                            }
+                            _ => prop_assert!(false, "{:?} should be {:?}", other, expected),
+                        }
+                        let text = real.stored_hold(&name, &hold.owner);
+                        prop_assert_eq!(text, record.to_string(), "it stays open");
+                        continue;
+                    }
+                };
+                last = now;
+                let (expected, settled) =
+                    rules::settle(&rules, &model, now, record, &request.actual).unwrap();
+                prop_assert_eq!(
+                    quotas,
+                    settled,
+                    "{:?} of {:?} on {:?}",
+                    request,
+                    record,
+                    model
+                );
+                prop_assert_eq!(&states, &expected.states, "{:?} of {:?}", request, record);
+                prop_assert_eq!(real.stored_hold(&name, &hold.owner), "s");
+                hold.record = None;
+                if expected.changed {
+                    model = expected.states;
+                    real.check_stored(&name, &model, now)?;
+                }
+                prop_assert_eq!(&real.stored(&name), &model, "{:?}", request);
+                continue;
+            }
+            request => request,
+        };
         let want = match request {
+            Request::Hold(..) | Request::Settle(..) => unreachable!("handled above"),
             Request::Peek => LimitOp::Peek,
             Request::Take(cost) => LimitOp::Take(percent(&rules, cost)),
             Request::Reserve(cost, wait) => {
@@ -317,29 +510,7 @@ async fn check(
         same_states(&rules, &want, &outcome, &expected.states)?;
         if expected.changed {
             model = expected.states;
-            let left: i64 = real
-                .redis
-                .server
-                .command(&["PTTL", &Keys::default().limit(&name)])
-                .unwrap()
-                .parse()
-                .unwrap();
-            let end = rules::ends(&model, now);
-            let most = end.saturating_sub(now).div_ceil(1_000) as i64 + 2;
-            prop_assert_ne!(left, -1, "no expiry");
-            prop_assert!(left <= most, "{} is longer than {}", left, most);
-            // Shorter by the duration of the call; gone, if that was longer than the expiry.
-            prop_assert!(
-                left >= most - 1_000 || left == -2 && most < 1_000,
-                "{} and {}",
-                left,
-                most
-            );
-            let stored = real.stored(&name);
-            if !(stored.is_empty() && most < 1_000) {
-                prop_assert_eq!(&stored, &model, "{:?} at {}", want, now);
-            }
-            real.keep(&name, &model);
+            real.check_stored(&name, &model, now)?;
         }
         prop_assert_eq!(&real.stored(&name), &model, "{:?} at {}", want, now);
         match (&want, outcome.granted) {

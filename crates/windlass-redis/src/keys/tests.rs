@@ -42,6 +42,7 @@ fn every_key_has_the_prefix_and_the_slot_of_the_lock() {
                 k.claim(&n, &owner),
                 k.gate(&n),
                 k.limit(&n),
+                k.hold(&n, &Owner::random()),
                 k.counter(&n),
                 k.counter_op(&n, "{x}"),
                 k.bloom(&n),

@@ -13,6 +13,7 @@ pub mod cancel;
 pub mod counter;
 pub mod election;
 pub mod gate;
+pub mod hold;
 pub mod inventory;
 pub mod latch;
 pub mod lease;
@@ -368,6 +369,8 @@ macro_rules! flow_and_data_conformance {
                 several_quotas_are_decided_together, many_keys_in_one_call, reservations_queue_and_can_be_cancelled, acquire_waits_for_units, reset_clears_usage,
                 usage_survives_a_changed_quota, mixed_algorithms_are_rejected, invalid_limiter_input_is_rejected, limiters_do_not_interfere,
                 concurrent_requests_never_exceed_the_quota, failure_policy_changes_nothing_while_the_store_works, no_key_touches_another_limiter;
+            hold: estimate_is_charged_and_settled, each_quota_has_its_own_cost, hold_is_settled_once_by_its_owner,
+                late_settlement_refunds_nothing, settled_holds_never_exceed_the_quota, invalid_hold_is_rejected;
             limit_survey: survey_matches_limiter_answers, idle_limiter_is_not_listed, limiters_are_found_by_name,
                 survey_respects_its_limit;
             quotas: quota_order_does_not_matter, usage_survives_a_changed_window_length,

@@ -340,6 +340,13 @@ impl Limiter {
         rest.strip_prefix('/').unwrap_or(rest)
     }
 
+    /// The same limiter, whose holds are settled in this process.
+    pub(super) fn decided_locally(&self) -> Limiter {
+        let mut local = self.clone();
+        local.caller.is_local = true;
+        local
+    }
+
     pub(super) fn clock(&self) -> &Clock {
         self.caller.clock()
     }

@@ -16,7 +16,9 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::memory::MemoryStore;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::LimitOp;
-use windlass_core::store::limit::{LimitOutcome, LimitRequest, LimitStore};
+use windlass_core::store::limit::{
+    HoldOutcome, HoldRequest, LimitOutcome, LimitRequest, LimitStore, SettleOutcome, SettleRequest,
+};
 
 /// What a limiter decides when the store cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,16 @@ pub(super) enum StoreReply {
     },
 }
 
+/// A hold by the store, or by the fallback.
+#[derive(Debug)]
+pub(super) enum HoldReply {
+    Decided(HoldOutcome, Basis),
+    Assumed {
+        allowed: bool,
+        retry_after: Duration,
+    },
+}
+
 /// Whether the store failed, and not the request.
 fn is_store_failure(error: &Error) -> bool {
     !matches!(
@@ -98,6 +110,8 @@ pub(super) struct StoreCaller {
     pub(super) coordinator: Coordinator,
     pub(super) fallback: Option<OnStoreError>,
     pub(super) call_timeout: Option<Duration>,
+    /// Holds are settled in the store of [`OnStoreError::Local`].
+    pub(super) is_local: bool,
 }
 
 impl StoreCaller {
@@ -106,6 +120,7 @@ impl StoreCaller {
             coordinator,
             fallback: None,
             call_timeout: None,
+            is_local: false,
         }
     }
 
@@ -202,6 +217,67 @@ impl StoreCaller {
         self.within_timeout("reset", name.as_str(), call).await
     }
 
+    /// Charges an estimate.
+    pub(super) async fn hold(
+        &self,
+        operation: &'static str,
+        request: HoldRequest,
+    ) -> Result<HoldReply> {
+        if let Some(retry_after) = self.breaker_is_open() {
+            return self.hold_without_store(request, retry_after).await;
+        }
+        let name = request.name.clone();
+        let reply = self.store().hold(request.clone());
+        let keeper = self.coordinator.keeper();
+        let call = keeper.call(operation, name.as_str(), reply);
+        let runtime = self.coordinator.limits();
+        match self.within_timeout(operation, name.as_str(), call).await {
+            Ok(outcome) => {
+                runtime.breaker.succeeded();
+                Ok(HoldReply::Decided(outcome, Basis::Store))
+            }
+            Err(error) if self.fallback.is_some() && is_store_failure(&error) => {
+                let peek = LimitRequest {
+                    name: request.name.clone(),
+                    rules: Arc::clone(&request.rules),
+                    want: LimitOp::Peek,
+                };
+                let retry_after = self.store_failed(&error, &peek);
+                self.hold_without_store(request, retry_after).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn hold_without_store(
+        &self,
+        request: HoldRequest,
+        retry_after: Duration,
+    ) -> Result<HoldReply> {
+        if self.fallback == Some(OnStoreError::Local) {
+            let local = self.coordinator.limits().local();
+            let outcome = LimitStore::hold(&**local, request).await?;
+            return Ok(HoldReply::Decided(outcome, Basis::Local));
+        }
+        Ok(HoldReply::Assumed {
+            allowed: self.fallback == Some(OnStoreError::Allow),
+            retry_after,
+        })
+    }
+
+    /// Settles a hold. There is no fallback: only what has charged it can refund it.
+    pub(super) async fn settle(&self, request: SettleRequest) -> Result<SettleOutcome> {
+        if self.is_local {
+            let local = self.coordinator.limits().local();
+            return LimitStore::settle(&**local, request).await;
+        }
+        let name = request.name.clone();
+        let reply = self.store().settle(request);
+        let keeper = self.coordinator.keeper();
+        let call = keeper.call("settle", name.as_str(), reply);
+        self.within_timeout("settle", name.as_str(), call).await
+    }
+
     /// For how long the store is skipped, if the breaker is open.
     pub(super) fn breaker_is_open(&self) -> Option<Duration> {
         self.fallback?;
@@ -225,20 +301,27 @@ impl StoreCaller {
                 Ok(StoreReply::Decided(outcome, Basis::Store))
             }
             Err(error) if self.fallback.is_some() && is_store_failure(&error) => {
-                tracing::warn!(
-                    limiter = self.without_key(&request.name),
-                    store = self.coordinator.address(),
-                    reason = error.reason(),
-                    "the store failed; the limiter's fallback decides"
-                );
-                let (retry_after, probe) = runtime.breaker.failed(runtime.clock.now());
-                if probe {
-                    self.probe(request, retry_after);
-                }
+                let retry_after = self.store_failed(&error, request);
                 self.fall_back(request, retry_after)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Opens the breaker. Returns for how long the store is skipped.
+    fn store_failed(&self, error: &Error, request: &LimitRequest) -> Duration {
+        tracing::warn!(
+            limiter = self.without_key(&request.name),
+            store = self.coordinator.address(),
+            reason = error.reason(),
+            "the store failed; the limiter's fallback decides"
+        );
+        let runtime = self.coordinator.limits();
+        let (retry_after, probe) = runtime.breaker.failed(runtime.clock.now());
+        if probe {
+            self.probe(request, retry_after);
+        }
+        retry_after
     }
 
     fn fall_back(&self, request: &LimitRequest, retry_after: Duration) -> Result<StoreReply> {

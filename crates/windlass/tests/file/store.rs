@@ -310,7 +310,7 @@ async fn first_file_format_is_upgraded() {
     assert!(version.unwrap() > 1);
 }
 
-/// The second format differs from the third by the encoding of a few values.
+/// The second format lacks the holds of limiters, and encodes a few values in another way.
 #[tokio::test]
 async fn second_file_format_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
@@ -327,7 +327,8 @@ async fn second_file_format_is_upgraded() {
     Connection::open(&path)
         .unwrap()
         .execute_batch(
-            "ALTER TABLE counter_ops DROP COLUMN number;
+            "DROP TABLE limit_holds;
+             ALTER TABLE counter_ops DROP COLUMN number;
              ALTER TABLE counter_ops DROP COLUMN added;
              UPDATE limits SET state = 'w1';
              UPDATE spaces SET schema = replace(schema, 'windlass-perm-2 ', 'windlass-perm-1 ');
@@ -343,6 +344,31 @@ async fn second_file_format_is_upgraded() {
     let limiter = w.limiter("api", windlass::Quota::per_hour(1).fixed_window());
     assert!(limiter.check("ann").await.unwrap().is_allowed());
     assert!(!limiter.check("ann").await.unwrap().is_allowed());
+}
+
+/// The boot clock starts again, and with it the windows: what a hold has charged can still be refunded.
+#[tokio::test]
+async fn hold_is_settled_after_a_reboot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("budget.db");
+    let ttl = Duration::from_secs(600);
+    let quotas = [
+        windlass::Quota::per_day(100).fixed_window(),
+        windlass::Quota::per_day(100),
+        windlass::Quota::per_day(100).sliding_log(),
+    ];
+    let w = connect(&url(&path)).await.unwrap();
+    let limiter = w.limiter("tokens", quotas);
+    let held = limiter.reserve_estimate("ann", 60, ttl).await.unwrap();
+    let owner = held.held().unwrap().owner().clone();
+    drop((limiter, w));
+    another_boot(&path);
+    let w = connect(&url(&path)).await.unwrap();
+    let limiter = w.limiter("tokens", quotas);
+    let settled = limiter.settle("ann", &owner, 10).await.unwrap();
+    let settled = settled.settled().unwrap();
+    assert!(settled.quotas().iter().all(|quota| quota.charged == 10));
+    assert_eq!(settled.remaining(), 90);
 }
 
 /// A killed subscriber is removed at the next notification for it.

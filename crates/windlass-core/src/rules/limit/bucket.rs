@@ -20,6 +20,7 @@ pub(super) fn advance(rule: &Rule, state: &RuleState, now: u64) -> Option<RuleSt
                 period,
                 tat,
                 leased,
+                ref refunds,
             },
         ) if (amount, period) == (b.amount, b.period) => Some(RuleState::Bucket {
             limit,
@@ -27,6 +28,7 @@ pub(super) fn advance(rule: &Rule, state: &RuleState, now: u64) -> Option<RuleSt
             period,
             tat: tat.max(Span::whole(now)),
             leased,
+            refunds: refunds.clone(),
         }),
         (Rule::Bucket(b), RuleState::Bucket { .. } | RuleState::Allowance { .. }) => {
             let time = (used(state, now) * b.period as f64 / b.amount as f64).ceil();
@@ -85,17 +87,26 @@ pub(super) fn charge(
                 period,
                 tat,
                 leased,
+                ref refunds,
                 ..
             },
         ) => {
             let tat = tat.plus(b.time_for(cost), b.amount);
             let latest = b.full.plus(Span::whole(now + wait), b.amount);
+            let mut refunds = refunds.clone();
+            if let Some(refunds) = &mut refunds
+                && tat > b.full.plus(Span::whole(now), b.amount)
+            {
+                // It is used later.
+                refunds.end_all(tat, now);
+            }
             (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
                 limit: b.burst,
                 amount,
                 period,
                 tat,
                 leased,
+                refunds,
             })
         }
         (Rule::Allowance { burst }, &RuleState::Allowance { limit, used }) => {
@@ -121,6 +132,7 @@ pub(super) fn take_in_place(
         period,
         tat,
         leased,
+        ..
     } = state
     else {
         return None;
@@ -158,6 +170,7 @@ pub(super) fn cancel(
             period,
             tat,
             leased,
+            ref refunds,
         },
         &RuleState::Bucket {
             amount: then_amount,
@@ -182,6 +195,7 @@ pub(super) fn cancel(
         period,
         tat: tat.minus(returned, b.amount).max(Span::whole(now)),
         leased,
+        refunds: refunds.clone(),
     })
 }
 

@@ -87,6 +87,7 @@ pub(super) fn charge(
             period,
             tat,
             leased,
+            ref refunds,
         },
     ) = (rule, state)
     else {
@@ -104,6 +105,7 @@ pub(super) fn charge(
         period,
         tat,
         leased,
+        refunds: refunds.clone(),
     })
 }
 
@@ -147,6 +149,7 @@ pub(super) fn return_units(
                 period,
                 tat,
                 mut leased,
+                ref refunds,
             },
         ) => {
             // Expired units are counted as used: the time that has passed since may have been
@@ -168,6 +171,7 @@ pub(super) fn return_units(
                 period,
                 tat: lower,
                 leased,
+                refunds: refunds.clone(),
             })
         }
         (Rule::Allowance { .. }, &RuleState::Allowance { limit, used }) => {

@@ -68,9 +68,26 @@ impl CallLog {
     }
 
     /// This log after another call, which is not earlier than the last.
-    fn with(&self, at: u64, units: u64) -> CallLog {
+    pub(super) fn with(&self, at: u64, units: u64) -> CallLog {
         let new = LogEntry { at, units };
         CallLog::of(self.entries.iter().copied().chain([new]))
+    }
+
+    /// This log with fewer units taken at a time; `None` if as many were not taken then.
+    pub(super) fn without(&self, at: u64, units: u64) -> Option<CallLog> {
+        let found = self.entries.iter().find(|entry| entry.at == at);
+        if found?.units < units {
+            return None;
+        }
+        let lower = |entry: &LogEntry| LogEntry {
+            at: entry.at,
+            units: match entry.at == at {
+                true => entry.units - units,
+                false => entry.units,
+            },
+        };
+        let entries = self.entries.iter().map(lower);
+        Some(CallLog::of(entries.filter(|entry| entry.units > 0)))
     }
 
     /// When this many units, at most all of them, have ended.

@@ -11,11 +11,13 @@
 //! | `state.rs` | states and their stored text |
 //! | `bucket.rs`, `window.rs`, `log.rs` | the algorithms |
 //! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lease`]) |
+//! | `hold.rs` | an estimate charged in advance, and settled when the cost is known ([`hold()`], [`settle`]) |
 //! | `matching.rs` | which stored state belongs to which rule, where quotas have changed |
 //! | `step_back.rs` | states written by a clock that was ahead |
 //! | `inspect.rs` | usage without knowing the quota |
 
 mod bucket;
+mod hold;
 mod inspect;
 mod lease;
 mod log;
@@ -28,6 +30,9 @@ mod step_back;
 mod tests;
 mod window;
 
+pub use hold::{
+    HeldQuota, HoldRecord, Refunds, SettledQuota, UnsettledHold, charged_units, hold, settle,
+};
 pub use inspect::{QuotaUsage, usage};
 pub use log::CallLog;
 pub use rule::{InvalidRule, Rule};
@@ -238,8 +243,12 @@ fn advance_all(
         },
         false => match_states(rules, stored, now)?,
     };
-    let mark = step_back::mark(stored, now);
+    let mut mark = step_back::mark(stored, now);
     let mut lowered = mark != stored.mark();
+    if converted && mark > 0 {
+        // Units taken under another quota cannot be returned.
+        mark = now;
+    }
     let advance = |(rule, state): (&Rule, Option<&RuleState>)| match state {
         Some(state) => {
             let usable = step_back::lower(rule, state, now, mark);
@@ -364,11 +373,30 @@ pub struct LimitStatus {
 
 /// The status by all rules together. `states` are as of now.
 pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
+    status_by(rules, states, now, |_| cost)
+}
+
+/// As [`status`], with a cost for each rule; none is one unit of each.
+pub fn status_of_costs(
+    rules: &[Rule],
+    states: &RuleStates,
+    now: u64,
+    costs: &[u64],
+) -> LimitStatus {
+    status_by(rules, states, now, |i| costs.get(i).copied().unwrap_or(1))
+}
+
+fn status_by(
+    rules: &[Rule],
+    states: &RuleStates,
+    now: u64,
+    cost: impl Fn(usize) -> u64,
+) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| LimitStatus {
         quota: u16::try_from(i).unwrap_or(u16::MAX),
         ..match states.get(i) {
-            Some(state) => rule.status(state, now, cost),
-            None => rule.status(&rule.fresh(now), now, cost),
+            Some(state) => rule.status(state, now, cost(i)),
+            None => rule.status(&rule.fresh(now), now, cost(i)),
         }
     };
     let mut all = rules.iter().enumerate().map(each);

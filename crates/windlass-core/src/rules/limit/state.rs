@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::hold::Refunds;
 use super::rule::Bucket;
 use super::{CallLog, Span};
 
@@ -24,6 +25,8 @@ pub enum RuleState {
         tat: Span,
         /// Units leased recently.
         leased: LeasedUnits,
+        /// What was refunded to holds; `None` if there was no hold yet.
+        refunds: Option<Box<Refunds>>,
     },
     /// A token bucket that never refills.
     Allowance {
@@ -89,6 +92,7 @@ impl RuleState {
             period: bucket.period,
             tat,
             leased: LeasedUnits::default(),
+            refunds: None,
         }
     }
 
@@ -146,6 +150,7 @@ impl RuleState {
                 period,
                 tat,
                 mut leased,
+                ref refunds,
             } => {
                 if leased.since > 0 {
                     // Zero means that nothing was leased.
@@ -160,6 +165,7 @@ impl RuleState {
                         ..tat
                     },
                     leased,
+                    refunds: refunds.as_ref().map(|r| Box::new(r.map_times(moved))),
                 }
             }
             RuleState::Allowance { limit, used } => RuleState::Allowance { limit, used },
@@ -229,11 +235,15 @@ impl fmt::Display for RuleState {
                 period,
                 tat,
                 leased,
+                refunds,
                 ..
             } => {
                 write!(f, " {amount} {period} {} {}", tat.us, tat.part)?;
-                if *leased != LeasedUnits::default() {
+                if leased.since > 0 {
                     write!(f, " {} {} {}", leased.since, leased.before, leased.now)?;
+                }
+                if let Some(refunds) = refunds {
+                    write!(f, " {refunds}")?;
                 }
                 Ok(())
             }
@@ -287,6 +297,10 @@ impl FromStr for RuleState {
                 calls,
             });
         }
+        let (rest, refunds) = match rest.split_once(" r") {
+            Some((rest, refunds)) if kind == "t" => (rest, Some(Box::new(refunds.parse()?))),
+            _ => (rest, None),
+        };
         let mut numbers = [0u64; 7];
         let mut count = 0;
         for word in rest.split(' ') {
@@ -305,6 +319,7 @@ impl FromStr for RuleState {
                     before: f,
                     now: g,
                 },
+                refunds,
             }),
             ("z", 1) => Ok(RuleState::Allowance { limit, used: a }),
             ("f", 3 | 4) if a > 0 => Ok(RuleState::Fixed {
@@ -360,15 +375,15 @@ impl RuleStates {
         }
     }
 
-    /// When units were first leased or reserved from these states; 0 for never.
+    /// When units were first leased, reserved or held from these states; 0 for never.
     ///
-    /// It distinguishes these states from earlier ones of the same limiter that were reset or lost:
-    /// units that were leased or reserved from those cannot be returned to these.
+    /// It distinguishes these states from earlier ones of the same limiter that were reset, lost, or
+    /// converted to another quota: units that were taken from those cannot be returned to these.
     pub fn mark(&self) -> u64 {
         self.mark
     }
 
-    /// Records that units were leased or reserved.
+    /// Records that units were leased, reserved or held.
     pub(super) fn set_mark(&mut self, now: u64) {
         if self.mark == 0 {
             self.mark = now;

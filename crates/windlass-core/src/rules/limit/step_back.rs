@@ -61,6 +61,7 @@ pub(super) fn lower(rule: &Rule, state: &RuleState, now: u64, mark: u64) -> Rule
                 period,
                 tat,
                 leased,
+                ref refunds,
             },
         ) if (amount, period) == (b.amount, b.period) => RuleState::Bucket {
             limit,
@@ -79,6 +80,7 @@ pub(super) fn lower(rule: &Rule, state: &RuleState, now: u64, mark: u64) -> Rule
                 },
                 false => leased,
             },
+            refunds: refunds.clone(),
         },
         (
             Rule::Fixed { .. },

@@ -1,4 +1,4 @@
--- All other requests: several quotas, windows, lending, returning, cancelling, and changed quotas.
+-- All other requests: several quotas, windows, lending, returning, cancelling, holds, and changed quotas.
 
 -- "a <= b", each in whole microseconds and parts.
 local function at_most(us, part, other, other_part)
@@ -62,7 +62,13 @@ local function charge(rule, state, cost, part, wait, lends)
       tat, tat_part = tat + 1, tat_part - rule.amount
     end
     if at_most(tat, tat_part, now + wait + rule.full, rule.full_part) then
-      return {'t', state[2], state[3], tat, tat_part, since, before, lent}
+      local refunds = state.refunds
+      if refunds and not at_most(tat, tat_part, now + rule.full, rule.full_part) then
+        -- It is used later: earlier holds get no refund.
+        refunds = {unpack(refunds)}
+        refunds[1] = min(refunds[1] + tat + (tat_part > 0 and 1 or 0) - now, MOST)
+      end
+      return {'t', state[2], state[3], tat, tat_part, since, before, lent, refunds = refunds}
     end
   elseif kind == 'z' then
     if state[2] + cost <= rule.full then
@@ -110,7 +116,7 @@ local function give_back(rule, state, cost, part, lent_at, life)
       tat, tat_part = needed, 0
     end
     if not at_most(state[4], state[5], tat, tat_part) then
-      return {'t', state[2], state[3], tat, tat_part, since, before, lent}
+      return {'t', state[2], state[3], tat, tat_part, since, before, lent, refunds = state.refunds}
     end
   elseif kind == 'z' then
     if state[2] >= cost then
@@ -138,8 +144,171 @@ local function cancel(rule, state, cost, part, tat, tat_part)
     if us < now then
       us, parts = now, 0
     end
-    return {'t', state[2], state[3], us, parts, state[6], state[7], state[8]}
+    return {'t', state[2], state[3], us, parts, state[6], state[7], state[8], refunds = state.refunds}
   end
+end
+
+-- The log with fewer units taken at a time, or nothing if as many were not taken then.
+local function without(state, time, units)
+  local text, at, entry_time, before_time, pause_at, pause_before = state[6], 1, state[4], nil, nil, nil
+  if state[3] == 0 then
+    return
+  end
+  while true do
+    local some, pause, next_at = entry(text, at)
+    if entry_time == time then
+      if some < units then
+        return
+      end
+      local first, last = state[4], state[5]
+      if some > units then
+        text = sub(text, 1, at - 1) .. digits(some - units) .. sub(text, at + #digits(some))
+      elseif at == 1 and not pause then
+        return empty_log(state[2])
+      elseif at == 1 then
+        first, text = time + pause, sub(text, next_at)
+      elseif not pause then
+        last, text = before_time, sub(text, 1, pause_at - 2)
+      else
+        text = sub(text, 1, pause_at - 1) .. digits(pause_before + pause) .. ' ' .. sub(text, next_at)
+      end
+      return {'l', state[2], state[3] - units, first, last, text}
+    elseif not pause or entry_time > time then
+      return
+    end
+    before_time, pause_at, pause_before = entry_time, at + #digits(some) + 1, pause
+    entry_time, at = entry_time + pause, next_at
+  end
+end
+
+-- The state after the rest of the true cost of a hold is charged; and how much that is.
+local function charge_rest(rule, state, held, cost, part, units)
+  if rule.kind == 't' then
+    local debt = now + min(16 * rule.full, LONGEST) + rule.full
+    local us, parts = minus(cost, part, held[3], held[4], rule.amount)
+    local most, most_parts = minus(debt, rule.full_part, state[4], state[5], rule.amount)
+    if at_most(most, most_parts, us, parts) then
+      us, parts = most, most_parts
+    end
+    local tat, tat_part = state[4] + us, state[5] + parts
+    if tat_part >= rule.amount then
+      tat, tat_part = tat + 1, tat_part - rule.amount
+    end
+    return {'t', state[2], state[3], tat, tat_part, state[6], state[7], state[8],
+      refunds = state.refunds or {0}}, us, parts
+  end
+  local at = rule.kind == 'z' and 2 or rule.kind == 'f' and 4 or rule.kind == 'l' and 3 or 5
+  local more = max(min(state[at] + units - held[2], MOST), state[at]) - state[at]
+  if rule.kind == 'l' then
+    return more > 0 and logged(state, more, now) or state, more, 0
+  end
+  local changed = {unpack(state)}
+  changed[at] = state[at] + more
+  return changed, more, 0
+end
+
+-- Counts a refund to a hold of a time (windlass-core, rules/limit/hold).
+local function add_refund(refunds, time, amount, full)
+  local added, done = {min(refunds[1] + amount, MOST)}, false
+  for i = 2, #refunds, 2 do
+    local at, some = refunds[i], refunds[i + 1]
+    if not done and at >= time then
+      added[#added + 1] = time
+      added[#added + 1] = at == time and some + amount or amount
+      done = true
+    end
+    if at ~= time and at + full > now then
+      added[#added + 1] = at
+      added[#added + 1] = some
+    end
+  end
+  if not done then
+    added[#added + 1] = time
+    added[#added + 1] = amount
+  end
+  if #added > 65 then
+    added[3] = added[3] + added[5]
+    table.remove(added, 4)
+    table.remove(added, 4)
+  end
+  return added
+end
+
+-- The state after the excess of an estimate is refunded, and how much that is; or nothing.
+local function refund(rule, state, held, held_at, cost, part, units)
+  if rule.kind == 't' then
+    local refunds = state.refunds or {0}
+    local meanwhile = refunds[1] - held[9]
+    for j = 2, #refunds, 2 do
+      if refunds[j] > held_at then
+        meanwhile = meanwhile - refunds[j + 1]
+      end
+    end
+    if (state[6] and state[6] + 2 * rule.lend > held_at) or refunds[1] >= MOST or meanwhile < 0 then
+      return
+    end
+    local us, parts = minus(held[3], held[4], cost, part, rule.amount)
+    local most, most_parts = minus(held[7], held[8], now + meanwhile, 0, rule.amount)
+    if at_most(most, most_parts, us, parts) then
+      us, parts = most, most_parts
+    end
+    local tat, tat_part = minus(state[4], state[5], us, parts, rule.amount)
+    if tat < now then
+      tat, tat_part = now, 0
+    end
+    if us > 0 or parts > 0 then
+      local full = rule.full + (rule.full_part > 0 and 1 or 0)
+      refunds = add_refund(refunds, held_at, us + (parts > 0 and 1 or 0), full)
+    end
+    return {'t', state[2], state[3], tat, tat_part, state[6], state[7], state[8], refunds = refunds}, us, parts
+  end
+  local excess = held[2] - units
+  if rule.kind == 'l' then
+    local changed = without(state, held_at, excess)
+    if changed then
+      return changed, excess, 0
+    end
+    return
+  end
+  local at
+  if rule.kind == 'z' then
+    at = 2
+  elseif held_at >= state[3] then
+    at = rule.kind == 'f' and 4 or 5
+  elseif rule.kind == 's' and held_at + state[2] >= state[3] then
+    at = 4
+  end
+  if at and state[at] >= excess then
+    local changed = {unpack(state)}
+    changed[at] = state[at] - excess
+    return changed, excess, 0
+  end
+end
+
+-- The time and the mark of a hold, and what it charged to each quota: the letter, then the numbers.
+local function parse_hold(text)
+  local held = {}
+  for record in string.gmatch(text, '[^,]+') do
+    local words = {match(record, '^%a')}
+    for number in string.gmatch(record, '%d+') do
+      words[#words + 1] = tonumber(number)
+    end
+    held[#held + 1] = words
+  end
+  local head = table.remove(held, 1)
+  if not head or #head ~= 2 then
+    error({err = FOREIGN})
+  end
+  return head[1], head[2], held
+end
+
+local function hold_is_of(rule, held)
+  if not held or held[1] ~= rule.kind then
+    return false
+  elseif rule.kind == 't' then
+    return held[5] == rule.amount and held[6] == rule.period
+  end
+  return rule.kind == 'z' or held[3] == rule.period
 end
 
 local function read_rules(plan)
@@ -156,6 +325,28 @@ end
 local function decide(key, plan)
   plan.rules = plan.rules or read_rules(plan)
   local rules, q = plan.rules, plan.q
+  local verb, costs = plan.verb, plan.at + 7 * q
+  local hold_key, held_at, held_mark, held
+  if verb == 'H' or verb == 'S' then
+    hold_key = KEYS[tonumber(ARGV[costs + 2 * q])]
+    local known = pcall_redis('GET', hold_key) or nil
+    if known and known.err then
+      error(known)
+    elseif verb == 'H' and known then
+      return 'E'
+    elseif verb == 'S' and not known then
+      return 'N'
+    elseif verb == 'S' and known == 's' then
+      return 'D'
+    elseif verb == 'S' then
+      held_at, held_mark, held = parse_hold(known)
+      for i = 1, max(q, #held) do
+        if not rules[i] or not hold_is_of(rules[i], held[i]) then
+          return 'Q'
+        end
+      end
+    end
+  end
   local stored = pcall_redis('GET', key) or nil
   local states, converted, mark = nil, false, 0
   if not stored then
@@ -169,20 +360,87 @@ local function decide(key, plan)
     states, mark = parse(stored)
     local ahead = mark > now
     mark = ahead and 0 or mark
-    states, converted = match_up(rules, states, mark)
+    local requoted
+    states, converted, requoted = match_up(rules, states, mark)
     if not states then
       return denied .. stored
     end
     converted = converted or ahead
+    if requoted and mark > 0 then
+      -- Units taken under another quota cannot be returned.
+      mark = now
+    end
   end
 
-  local verb, costs = plan.verb, plan.at + 7 * q
-  local which, changed = 0, nil
+  local which, changed, new_hold = 0, nil, nil
   local function cost_of(k, i)
     local at = costs + 2 * (q * (k - 1) + i - 1)
     return tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   end
-  if verb == 'R' or verb == 'C' then
+  if verb == 'S' then
+    local refundable = held_mark > 0 and held_mark == mark and held_at <= now
+    local moved = {}
+    for i, rule in ipairs(rules) do
+      local cost, part = cost_of(1, i)
+      local units = tonumber(ARGV[costs + 2 * q + i])
+      local state, us, parts
+      if units > held[i][2] then
+        state, us, parts = charge_rest(rule, states[i], held[i], cost, part, units)
+      elseif units < held[i][2] and refundable then
+        state, us, parts = refund(rule, states[i], held[i], held_at, cost, part, units)
+      end
+      if state then
+        states[i], changed = state, changed or us > 0 or parts > 0
+      end
+      moved[i] = digits(held[i][2]) .. ':' .. digits(us or 0) .. ':' .. digits(parts or 0)
+    end
+    if changed and mark == 0 then
+      mark = now
+    end
+    which = table.concat(moved, ',')
+    local done = pcall_redis('SET', hold_key, 's', 'KEEPTTL')
+    if done.err then
+      error(done)
+    end
+  elseif verb == 'H' then
+    changed = converted
+    local after, takes = {unpack(states)}, false
+    for i = 1, q do
+      local cost, part = cost_of(1, i)
+      if after and ARGV[costs + 2 * q + i] ~= '0' then
+        local state = charge(rules[i], states[i], cost, part, 0, false)
+        if state and rules[i].kind == 't' then
+          state.refunds = state.refunds or {0}
+        end
+        takes = true
+        if state then
+          after[i] = state
+        else
+          after = nil
+        end
+      end
+    end
+    if after then
+      states, which, changed = after, 1, takes or changed
+      if takes and mark == 0 then
+        mark = now
+      end
+      local words = {digits(now) .. ' ' .. digits(mark)}
+      for i, rule in ipairs(rules) do
+        local units = ARGV[costs + 2 * q + i]
+        if rule.kind == 't' then
+          local cost, part = cost_of(1, i)
+          words[i + 1] = table.concat({'t', units, digits(cost), digits(part), digits(rule.amount),
+            digits(rule.period), digits(states[i][4]), digits(states[i][5]), digits(states[i].refunds and states[i].refunds[1] or 0)}, ' ')
+        elseif rule.kind == 'z' then
+          words[i + 1] = 'z ' .. units
+        else
+          words[i + 1] = rule.kind .. ' ' .. units .. ' ' .. digits(rule.period)
+        end
+      end
+      new_hold = table.concat(words, ',')
+    end
+  elseif verb == 'R' or verb == 'C' then
     local given = tonumber(ARGV[costs + 2 * q])
     -- Loans and reservations of a state that is gone do not count any more.
     for i = 1, (given > 0 and given == mark) and q or 0 do
@@ -236,7 +494,14 @@ local function decide(key, plan)
       error(done)
     end
   end
-  if verb == 'T' and plan.k == 1 and find(stored, 'l', 1, true) then
+  -- After the charge, so that nothing is refunded that was not charged.
+  if new_hold then
+    local done = pcall_redis('SET', hold_key, new_hold, 'PX', digits(plan.wait))
+    if done.err then
+      error(done)
+    end
+  end
+  if (verb == 'T' or verb == 'H') and plan.k == 1 and find(stored, 'l', 1, true) then
     for i, state in ipairs(states) do
       if state[1] == 'l' then
         local limit = rules[i] and rules[i].full or tonumber(state.limit) or 0

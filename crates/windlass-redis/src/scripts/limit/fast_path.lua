@@ -1,10 +1,10 @@
 -- Decides on rate limiters, many requests in one call. This file: the arguments, and the fast path.
 --
---   KEYS        for each request: the state of its limiter
+--   KEYS        for each request: the state of its limiter; then for each H and S its hold
 --   ARGV[1]     the number of plans that follow. A plan is what several requests of a batch share:
---                 verb: T take (or reserve), L lend (prefetch), R return, C cancel, P peek
+--                 verb: T take (or reserve), L lend (prefetch), R return, C cancel, P peek, H hold, S settle
 --                 wait: for T how many microseconds the caller would wait; for L how many the units are
---                   lent; for R when they were lent
+--                   lent; for R when they were lent; for H for how many milliseconds the hold is kept
 --                 q, k: the number of quotas, the number of amounts
 --                 the number of requests
 --                 q times: kind, amount, period, full (2 numbers), lend time, limit
@@ -16,19 +16,26 @@
 --                 for R and C: the mark of the state that the units came from; for R also for how long
 --                   they were lent
 --                 for C, for each quota: the bucket's time after the reservation (2 numbers)
+--                 for H and S: the index of the hold's key; for each quota its units
 --                 the indexes of its requests, from 1; left out if one plan serves all
 --   returns     for each request "<k> <now> <state>": the index of the granted amount, from 1, or 0; the time in
 --               microseconds; and the stored state of the limiter ("" for none). For T with one amount, a
---               sliding log is shortened to what its status for that amount depends on
+--               sliding log is shortened to what its status for that amount depends on. For H also "E" if
+--               the owner has a hold. For S "N" if there is no such hold, "D" if it is settled, "Q" if it has
+--               other quotas; else "<estimate>:<us>:<parts>,... <now> <state>", with what was refunded to each
+--               quota, or charged in addition (us and parts for t; else units, 0)
 --
 -- A state has for each quota, separated by commas,
---   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
+--   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>] [r<refunds>]
 --   z<limit> <used>  |  f<limit> <period> <start> <count> [<end>]
 --   s<limit> <period> <start> <count before> <count>
 --   l<limit> <period> [<units> <first time> <last time> <units> {<time since the one before> <units>}]
--- where the limit is that of the last client that changed the state (empty if unknown); then, if
--- units were ever lent or reserved, the mark: m <time of the first loan or reservation>. It expires
--- when it equals a fresh state. The rules are in windlass-core, rules/limit; a part is one
+-- where the refunds to holds are the total, then {:<time of the hold>:<amount>}, and the limit is that of the last client that changed the state (empty if unknown); then, if
+-- units were ever lent, reserved or held, the mark: m <time of the first loan, reservation or hold>. It
+-- expires when it equals a fresh state. A hold is "<time> <mark>" and for each quota
+--   ,t <units> <cost us> <cost parts> <amount> <period> <tat us> <tat parts> <refunded>
+--   ,z <units>  |  ,f <units> <period>  |  ,s <units> <period>  |  ,l <units> <period>
+-- or "s" once it is settled. The rules are in windlass-core, rules/limit; a part is one
 -- amount-th of a microsecond. All numbers stay below 2^53, where Lua is exact.
 --
 -- Atomic because a concurrent request must not come between the check of the quotas and the charge.
@@ -59,6 +66,8 @@ for _ = 1, ARGV[1] do
     arg = arg + 2 * q + 1
   elseif verb == 'R' then
     arg = arg + 2
+  elseif verb == 'H' or verb == 'S' then
+    arg = arg + q + 1
   end
   local cost, cost_part = ARGV[at + 7], ARGV[at + 8]
   local plan, amount, period, front, last, last_part, parts, reserves, full
@@ -79,7 +88,7 @@ for _ = 1, ARGV[1] do
       state, tat, part, rest = '', now, 0, ''
     elseif front then
       local a, p
-      a, p, tat, part, rest = match(state, '^t%d* (%d+) (%d+) (%d+) (%d+)([ %d]*,?m?[ %d]*)$')
+      a, p, tat, part, rest = match(state, '^t%d* (%d+) (%d+) (%d+) (%d+)([ %d:r]*,?m?[ %d]*)$')
       if a == amount and p == period then
         tat, part = tonumber(tat), tonumber(part)
         if tat < now then
@@ -90,7 +99,9 @@ for _ = 1, ARGV[1] do
         end
         if rest ~= '' then
           local since, mark = match(rest, '^ (%d+)'), match(rest, 'm (%d+)')
-          if (since and tonumber(since) > now) or (mark and tonumber(mark) > now) then
+          -- Holds get no refund after a reservation, so decide.lua has to know of it.
+          if (since and tonumber(since) > now) or (mark and tonumber(mark) > now)
+            or (reserves and find(rest, 'r', 1, true)) then
             tat = nil
           end
         end

@@ -3,9 +3,11 @@
 local sub, min, max, fmod = string.sub, math.min, math.max, math.fmod
 local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
+-- The most that is refunded to a bucket, and counted by a window (windlass-core, rules/limit/hold).
+local MOST = 4503599627370496
 
--- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always
--- has its end. A sliding log has period, units, first and last time, and its entries as text, which
+-- A state is a table: the letter, then the numbers, and the field "limit"; of a bucket also the
+-- field "refunds", if units were ever held: the total, then times and amounts. A fixed window always has its end. A sliding log has period, units, first and last time, and its entries as text, which
 -- may be long: only the entries that have ended, and the last one, are read.
 
 local function digits(number)
@@ -69,8 +71,8 @@ local function logged(state, cost, time)
   if units == 0 then
     return {'l', state[2], cost, time, time, digits(cost)}
   elseif last == time then
-    -- The units of an entry have five digits at most.
-    local at, before = match(text, '()(%d+)$', max(#text - 5, 1))
+    -- The units of an entry have 16 digits at most.
+    local at, before = match(text, '()(%d+)$', max(#text - 16, 1))
     text = sub(text, 1, at - 1) .. digits(before + cost)
   else
     text = text .. ' ' .. digits(time - last) .. ' ' .. digits(cost)
@@ -105,7 +107,14 @@ local function parse(text)
     local comma = find(text, ',', at, true) or #text + 1
     local record = sub(text, at, comma - 1)
     at = comma + 1
-    local state
+    local state, refunds
+    if find(record, 'r', 1, true) then
+      local bucket, word = match(record, '^(t[ %d]*) r([%d:]+)$')
+      record, refunds = bucket or error({err = FOREIGN}), {}
+      for number in string.gmatch(word, '%d+') do
+        refunds[#refunds + 1] = tonumber(number)
+      end
+    end
     if sub(record, 1, 1) == 'l' and mark == 0 then
       state = parse_log(record)
     else
@@ -119,6 +128,7 @@ local function parse(text)
         error({err = FOREIGN})
       end
     end
+    state.refunds = refunds
     if state[1] == 'm' then
       mark = state[2]
     else
@@ -158,6 +168,12 @@ local function render(states, mark, rules)
     end
     if state[1] == 'l' and last == 5 then
       words[6] = state[6]
+    elseif state.refunds then
+      local numbers = {}
+      for j, number in ipairs(state.refunds) do
+        numbers[j] = digits(number)
+      end
+      words[#words + 1] = 'r' .. table.concat(numbers, ':')
     end
     texts[i] = table.concat(words, ' ')
   end
@@ -226,7 +242,7 @@ local function lower(rule, state, mark)
     if lends then
       since, before, lent = now, before + lent, 0
     end
-    return {'t', state[2], state[3], tat, part, since, before, lent, limit = state.limit}, true
+    return {'t', state[2], state[3], tat, part, since, before, lent, limit = state.limit, refunds = state.refunds}, true
   elseif (rule.kind == 'f' or rule.kind == 's') and state[3] > now then
     local lowered = {unpack(state)}
     lowered.limit, lowered[3] = state.limit, now
@@ -259,7 +275,7 @@ local function bring_up(rule, state)
       if tat < now then
         tat, part = now, 0
       end
-      return {'t', rule.amount, rule.period, tat, part, state[6], state[7], state[8]}
+      return {'t', rule.amount, rule.period, tat, part, state[6], state[7], state[8], refunds = state.refunds}
     end
     local ahead = min(ceil(used(state) * rule.period / rule.amount), LONGEST)
     local changed = {'t', rule.amount, rule.period, now + ahead, 0}
@@ -307,8 +323,8 @@ end
 local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's', l = 'l'}
 
 -- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the
--- quotas as of now, then those of other quotas; and whether any was converted. Returns nothing if a
--- quota has another algorithm.
+-- quotas as of now, then those of other quotas; whether any has to be stored; and whether any was
+-- converted to another quota. Returns nothing if a quota has another algorithm.
 local function match_up(rules, stored, mark)
   local found, taken, converted = {}, {}, false
   for i, rule in ipairs(rules) do
@@ -345,14 +361,14 @@ local function match_up(rules, stored, mark)
       live = live or ends(state) > now
     end
   end
-  local states = {}
+  local states, lowered_any = {}, false
   for i, rule in ipairs(rules) do
     if not found[i] and live then
       return
     end
     if found[i] then
       local state, lowered = lower(rule, found[i], mark)
-      states[i], converted = bring_up(rule, state), converted or lowered
+      states[i], lowered_any = bring_up(rule, state), lowered_any or lowered
     else
       states[i] = fresh(rule)
     end
@@ -360,6 +376,6 @@ local function match_up(rules, stored, mark)
   for _, state in ipairs(others) do
     states[#states + 1] = state
   end
-  return states, converted
+  return states, converted or lowered_any, converted
 end
 

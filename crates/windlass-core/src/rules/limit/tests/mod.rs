@@ -1,6 +1,7 @@
 //! The arithmetic of limiters, at times chosen by the test.
 
 mod changed_quota;
+mod hold;
 mod lease;
 mod log;
 mod step_back;
@@ -206,6 +207,7 @@ fn a_year_of_traffic_does_not_drift() {
                     period,
                     tat,
                     leased,
+                    ..
                 }) => {
                     let b = bucket_of(&rules[0]);
                     let tat = tat.plus(b.time_for(STEP - 1), b.amount);
@@ -215,6 +217,7 @@ fn a_year_of_traffic_does_not_drift() {
                         period,
                         tat,
                         leased,
+                        refunds: None,
                     }]
                     .into_iter()
                     .collect()
