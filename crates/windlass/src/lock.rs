@@ -131,6 +131,16 @@ impl Lock {
     request_options!();
     note_option!();
 
+    /// The shortest hold: a lock that is released or dropped earlier stays held, and is renewed, until this time has
+    /// passed since it was granted. [`release`](LockGuard::release) waits for that.
+    ///
+    /// For a job that runs on several machines whose clocks differ: a machine that is late finds the lock held, even if
+    /// the job took no time. A process that ends earlier leaves the lock for its TTL.
+    pub fn min_hold(mut self, time: Duration) -> Lock {
+        self.request.min_hold = Some(time);
+        self
+    }
+
     /// If another client's key has no expiry (a SETNX client that crashed), sets this lock's TTL on it, so that it
     /// expires.
     pub fn heal_missing_ttl(mut self) -> Lock {
@@ -145,7 +155,7 @@ impl Lock {
     /// Dropping the future leaves nothing behind: a lock that was granted is released.
     pub async fn try_acquire(&self) -> Result<Attempt> {
         let outcome = self.acquirer().attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(outcome, LockGuard::new))
+        Ok(Attempt::from(outcome, |lease| self.guard(lease)))
     }
 
     /// Waits in the queue until the lock is granted.
@@ -159,7 +169,8 @@ impl Lock {
     ///
     /// Dropping the future leaves the queue, and leaves nothing behind.
     pub async fn acquire(&self) -> Result<LockGuard> {
-        self.acquirer().acquire().await.map(LockGuard::new)
+        let lease = self.acquirer().acquire().await?;
+        Ok(self.guard(lease))
     }
 
     /// Waits in the queue, at most for `wait`.
@@ -169,7 +180,7 @@ impl Lock {
     /// As [`acquire`](Lock::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Attempt> {
         let outcome = self.acquirer().acquire_within(wait).await?;
-        Ok(Attempt::from(outcome, LockGuard::new))
+        Ok(Attempt::from(outcome, |lease| self.guard(lease)))
     }
 
     /// Takes over the lock that `owner` holds, from a guard that was [detached](LockGuard::detach) in this process or
@@ -180,7 +191,11 @@ impl Lock {
     /// [`Lost`](crate::ErrorKind::Lost) if `owner` does not hold it now.
     pub async fn attach(&self, owner: impl Into<String>) -> Result<LockGuard> {
         let (lease, _weight) = self.acquirer().attach(owner.into()).await?;
-        Ok(LockGuard::new(lease))
+        Ok(self.guard(lease))
+    }
+
+    fn guard(&self, lease: Lease) -> LockGuard {
+        LockGuard::new(lease.held_at_least(self.request.min_hold))
     }
 
     /// Releases what `owner` has, the lock or a queue entry, without a guard: for a lock that was

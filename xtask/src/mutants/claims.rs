@@ -331,4 +331,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "wake_up_without_the_number_of_the_claim_is_not_believed",
         ],
     },
+    Mutant {
+        breaks: "a dropped lock is held for its shortest time",
+        file: "windlass/src/lease/release.rs",
+        from: "let is_early = |end: &Moment| *end > self.keeper.clock.now();",
+        to: "let is_early = |_: &Moment| false;",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "memory",
+            "min_hold_delays_the_release",
+        ],
+    },
 ];

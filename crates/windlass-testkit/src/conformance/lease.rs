@@ -77,6 +77,32 @@ pub async fn loss_is_reported_before_the_next_grant(store: &TestStore) {
     assert!(in_time > 0, "always reported too late");
 }
 
+/// A lock that is released or dropped early stays held, and renewed, until its shortest hold is over.
+pub async fn min_hold_delays_the_release(store: &TestStore) {
+    let (w, other) = (store.connect().await, store.connect().await);
+    let ttl = store.ttl(RENEWED);
+    // Longer than the TTL: it is renewed meanwhile.
+    let least = ttl + ttl / 2;
+    for dropped in [false, true] {
+        let name = format!("min-hold-{dropped}");
+        let lock = w.lock(&name).ttl(ttl).min_hold(least);
+        let begun = Instant::now();
+        let guard = lock.acquire().await.unwrap();
+        match dropped {
+            true => drop(guard),
+            false => assert!(guard.release().await.unwrap().was_held()),
+        }
+        let next = other.lock(&name).ttl(ttl).acquire().await.unwrap();
+        assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+        drop(next);
+    }
+    let invalid = w.lock("min-hold-invalid").ttl(ttl).min_hold(2 * ttl);
+    for lock in [invalid.clone().max_hold(ttl), invalid.without_renewal()] {
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
+}
+
 /// Renewals do not extend beyond `max_hold`.
 pub async fn max_hold_ends_the_lease(store: &TestStore) {
     let w = store.connect().await;

@@ -340,7 +340,7 @@ macro_rules! majority_conformance {
                 wait_times_out_and_leaves_the_queue, newcomer_does_not_overtake_the_queue, dead_waiter_is_skipped, expired_waiter_is_not_shown,
                 first_waiter_is_granted_when_the_holder_dies, heartbeats_keep_a_short_ttl_ticket;
             lease: renewal_extends_beyond_the_ttl, lease_without_renewal_expires, loss_is_reported_before_the_next_grant,
-                max_hold_ends_the_lease, max_hold_loss_is_reported_before_the_next_grant,
+                min_hold_delays_the_release, max_hold_ends_the_lease, max_hold_loss_is_reported_before_the_next_grant,
                 second_claim_of_same_owner_never_shortens_the_lease, no_lease_without_a_runtime, broken_lock_is_lost_at_the_next_renewal, run_drops_its_future_on_loss,
                 dropped_guard_releases, manual_renewal, guards_outlive_their_coordinator,
                 cancelled_attach_leaves_no_orphan_grant;

@@ -38,6 +38,8 @@ pub(crate) struct CancelGuard {
     keeper: Arc<Keeper>,
     claim: Arc<Claim>,
     armed: bool,
+    /// The claim is not released before this time.
+    not_before: Option<Moment>,
 }
 
 impl CancelGuard {
@@ -46,7 +48,13 @@ impl CancelGuard {
             keeper,
             claim,
             armed: true,
+            not_before: None,
         }
+    }
+
+    /// Holds the claim at least for this long from now on: also when the guard is dropped earlier.
+    pub(crate) fn hold_for(&mut self, time: Duration) {
+        self.not_before = Some(self.keeper.clock.now() + time);
     }
 
     /// Nothing is left to release.
@@ -75,14 +83,43 @@ impl CancelGuard {
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         if self.armed {
-            self.keeper.release_in_background(&self.claim);
+            let is_early = |end: &Moment| *end > self.keeper.clock.now();
+            match self.not_before.filter(is_early) {
+                None => self.keeper.release_in_background(&self.claim),
+                Some(end) => self.release_at(end),
+            }
         }
     }
 }
 
+impl CancelGuard {
+    /// Releases in the background at this time. The claim is renewed until then, as any that is not
+    /// forgotten.
+    fn release_at(&self, end: Moment) {
+        let later = CancelGuard::arm(Arc::clone(&self.keeper), Arc::clone(&self.claim));
+        self.keeper.runtime.spawn(async move {
+            let lost = later.claim.lost_token();
+            later.keeper.clock.until(end, lost.cancelled()).await;
+            drop(later);
+        });
+    }
+}
+
 impl Lease {
+    /// See [`Lock::min_hold`](crate::Lock::min_hold).
+    pub(crate) fn held_at_least(mut self, time: Option<Duration>) -> Lease {
+        if let Some(time) = time {
+            self.cancel_guard.hold_for(time);
+        }
+        self
+    }
+
     /// See [`LockGuard::release`](crate::LockGuard::release).
     pub(crate) async fn release(mut self) -> Result<Released> {
+        if let Some(end) = self.cancel_guard.not_before {
+            let lost = self.lost_token();
+            self.keeper().clock().until(end, lost.cancelled()).await;
+        }
         let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
         let since = keeper.forget(&claim);
         let may_still_arrive = claim.may_still_arrive();

@@ -17,6 +17,7 @@ pub(crate) struct RequestOptions {
     pub(crate) retry: RetryPolicy,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) note: Option<Arc<str>>,
     /// Overrides the coordinator's setting. Boxed, because it is rare.
     pub(crate) replicas: Option<Box<Replicas>>,
@@ -32,6 +33,7 @@ impl RequestOptions {
             retry: RetryPolicy::default(),
             renews: true,
             max_hold: None,
+            min_hold: None,
             note: None,
             replicas: None,
         }
@@ -59,6 +61,17 @@ impl RequestOptions {
         }
         if self.max_hold.is_some_and(|cap| cap < Lease::MIN_TTL) {
             return invalid("max_hold must be at least 10 ms".into());
+        }
+        let longest = match self.renews {
+            true => self.max_hold,
+            false => Some(self.ttl.min(self.max_hold.unwrap_or(self.ttl))),
+        };
+        if let (Some(least), Some(longest)) = (self.min_hold, longest)
+            && least > longest
+        {
+            let message = format!("a min_hold of {least:?} exceeds the longest hold, {longest:?}");
+            let hint = "let the lease be renewed, and choose a longer max_hold";
+            return invalid(message).map_err(|e| e.with_hint(hint));
         }
         let note = self.note.as_deref().unwrap_or("");
         if note.len() > Lease::MAX_NOTE_BYTES || note.chars().any(char::is_control) {
