@@ -43,7 +43,9 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
     };
     let text: String = connection.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
-    let mut findings = vec![version(&info), role(&info), persistence(&info)];
+    let mut findings = vec![version(&info), role(&info)];
+    let setting = appendfsync(connection).await;
+    findings.push(persistence_by(&info, setting.as_deref()));
     findings.extend(replicas(&info));
     findings.push(eviction(&info));
     if let Some(sentinels) = connection.sentinels() {
@@ -144,18 +146,48 @@ fn role(info: &ServerInfo<'_>) -> Finding {
     }
 }
 
+/// When the server forces its append-only file to disk; `None` if the user lacks permission for
+/// `CONFIG`.
+async fn appendfsync(connection: &Arc<Connection>) -> Option<String> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("appendfsync");
+    let known: HashMap<String, String> = connection.query(&ask).await.ok()?;
+    known.into_values().next()
+}
+
 fn persistence(info: &ServerInfo<'_>) -> Finding {
-    let (severity, message): (Severity, &str) = if get(info, "aof_enabled") == "1" {
-        (
+    persistence_by(info, None)
+}
+
+/// By the setting of `appendfsync`, if it is known. A server that is killed loses nothing that it has
+/// written; only a machine that fails does.
+fn persistence_by(info: &ServerInfo<'_>, appendfsync: Option<&str>) -> Finding {
+    let (severity, message): (Severity, &str) = match (get(info, "aof_enabled"), appendfsync) {
+        ("1", Some("always")) => (
+            Fine,
+            "append-only file, appendfsync always: held locks survive a power cut",
+        ),
+        ("1", Some("everysec")) => (
+            Fine,
+            "append-only file, appendfsync everysec: held locks survive a restart of the server; a \
+             power cut loses those of about the last second, and two holders are then possible \
+             until their leases end",
+        ),
+        ("1", Some("no")) => (
+            Warning,
+            "append-only file, appendfsync no: held locks survive a restart of the server; a power \
+             cut loses those that the kernel has not written yet, often those of the last 30 \
+             seconds, and two holders are then possible until their leases end",
+        ),
+        ("1", _) => (
             Fine,
             "append-only file: held locks survive a restart, except for what appendfsync may lose",
-        )
-    } else {
-        (
+        ),
+        _ => (
             Warning,
             "no append-only file: a restart loses held locks, so two holders are possible until \
              leases end; fences keep growing, because a lost counter restarts from the clock",
-        )
+        ),
     };
     Finding::new(severity, "persistence", message)
 }

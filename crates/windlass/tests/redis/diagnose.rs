@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass::{Coordinator, Finding, Severity};
-use windlass_testkit::{RedisCluster, RedisReplicated, eventually};
+use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer, eventually};
 
 async fn look(w: &Coordinator, topic: &str) -> Finding {
     let found = w.diagnose().await.unwrap();
@@ -22,6 +22,23 @@ async fn says(w: &Coordinator, topic: &str, severity: Severity, words: &str) {
     let said = said.await;
     let found = look(w, topic).await;
     assert!(said, "{found:?} does not say {words:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_persistence_of_one_server() {
+    let redis = RedisServer::start().unwrap();
+    let w = windlass::connect(&redis.url()).await.unwrap();
+    says(&w, "persistence", Severity::Warning, "no append-only file").await;
+    let set = |key, value| redis.command(&["CONFIG", "SET", key, value]).unwrap();
+    set("appendonly", "yes");
+    for (value, severity, words) in [
+        ("always", Severity::Fine, "survive a power cut"),
+        ("everysec", Severity::Fine, "about the last second"),
+        ("no", Severity::Warning, "the kernel has not written yet"),
+    ] {
+        set("appendfsync", value);
+        says(&w, "persistence", severity, words).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
