@@ -22,8 +22,16 @@ use windlass_core::store::Pending;
 use windlass_core::{Clock, Drift};
 use windlass_redis::NodeClient;
 
-/// No timeout of an operation is shorter.
+/// No timeout of an operation is shorter, unless that of a node is.
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
+/// No timeout of a node is shorter.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// A share of the TTL, at most the timeout of a node.
+fn timeout(ttl: Duration, percent: u32, node_timeout: Duration) -> Duration {
+    let longest = node_timeout.max(SHORTEST_TIMEOUT);
+    (ttl * percent / 100).clamp(MIN_TIMEOUT.min(longest), longest)
+}
 
 /// All nodes, and what every operation on them needs.
 pub(super) struct QuorumNodes {
@@ -117,8 +125,7 @@ impl QuorumNodes {
 
     /// How long an operation on a claim of `ttl` waits for the nodes.
     pub(super) fn timeout(&self, ttl: Duration) -> Duration {
-        let longest = self.node_timeout.max(MIN_TIMEOUT);
-        (ttl * self.timeout_percent / 100).clamp(MIN_TIMEOUT, longest)
+        timeout(ttl, self.timeout_percent, self.node_timeout)
     }
 
     /// Refuses a ttl that would outlive a quarantine.
@@ -352,5 +359,26 @@ impl FromIterator<usize> for NodeSet {
             set.insert(node);
         }
         set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_is_a_share_of_the_ttl_within_bounds() {
+        let ms = Duration::from_millis;
+        for (ttl, node_timeout, expected) in [
+            (1_000, 500, 200),
+            (30_000, 500, 500),
+            (50, 500, 20),
+            (30_000, 5, 5),
+            (50, 12, 12),
+            (30_000, 1, 5),
+            (10, 1, 5),
+        ] {
+            assert_eq!(timeout(ms(ttl), 20, ms(node_timeout)), ms(expected));
+        }
     }
 }
