@@ -1,17 +1,7 @@
 //! Bar charts of tables: `<!-- plot: LABELS: COLUMN, COLUMN -->` before a table becomes a drawing in
 //! the book. The table is the only place for the figures.
 
-use std::fmt::Write as _;
-
-/// The longest bar, and the space for its labels, in pixels.
-const BAR: f64 = 440.0;
-const LABELS: f64 = 150.0;
-const COLOURS: [(&str, &str); 4] = [
-    ("#3b82f6", "0.85"),
-    ("currentColor", "0.45"),
-    ("#2da44e", "0.85"),
-    ("#e5534b", "0.85"),
-];
+use windlass_chart::{BarChart, BarGroup};
 
 /// The text with a drawing in place of each plot comment.
 pub(crate) fn draw_tables(text: &str) -> Result<String, String> {
@@ -56,13 +46,23 @@ fn chart(spec: &str, after: &[&str]) -> Result<String, String> {
             value.ok_or_else(|| wrong(&format!("{:?} is not one number", cell(*at))))
         });
         let values = values.collect::<Result<Vec<f64>, _>>()?;
-        let name = match label {
+        let values = values.into_iter().map(Some).collect();
+        let label = match label {
             "" => cell(label_at).to_owned(),
             label => format!("{label}: {}", cell(label_at)),
         };
-        groups.push((name, values));
+        groups.push(BarGroup { label, values });
     }
-    Ok(svg(&columns, &groups))
+    let what = columns.join(", ");
+    let chart = BarChart {
+        title: String::new(),
+        series: columns.into_iter().map(str::to_owned).collect(),
+        groups,
+    };
+    Ok(format!(
+        "<figure role=\"img\" aria-label=\"Bar chart: {what}\">\n{}</figure>",
+        chart.svg()
+    ))
 }
 
 fn cells(line: &str) -> Vec<String> {
@@ -74,65 +74,6 @@ fn cells(line: &str) -> Vec<String> {
 /// The number in a cell: `7,140`.
 fn number(cell: &str) -> Option<f64> {
     cell.replace(',', "").parse().ok()
-}
-
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn svg(columns: &[&str], groups: &[(String, Vec<f64>)]) -> String {
-    let values = groups.iter().flat_map(|(_, values)| values.iter().copied());
-    let longest = values.fold(1.0, f64::max);
-    let (bar, gap, top) = (17, 12, 34);
-    let group = columns.len() * bar + gap;
-    let height = top + groups.len() * group;
-    let width = LABELS + BAR + 110.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         height=\"{height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"currentColor\">\n"
-    );
-    let mut x = LABELS;
-    for (name, (colour, opacity)) in columns.iter().zip(COLOURS) {
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"4\" width=\"12\" height=\"12\" fill=\"{colour}\" \
-             fill-opacity=\"{opacity}\"/><text x=\"{}\" y=\"15\">{name}</text>",
-            x + 18.0
-        );
-        x += 40.0 + 8.0 * name.chars().count() as f64;
-    }
-    for (at, (name, values)) in groups.iter().enumerate() {
-        let start = top + at * group;
-        let middle = start + (columns.len() * bar) / 2 + 4;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>",
-            LABELS - 10.0
-        );
-        for (row, (value, (colour, opacity))) in values.iter().zip(COLOURS).enumerate() {
-            let y = start + row * bar;
-            let length = (BAR * value / longest).max(1.0);
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{LABELS}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" \
-                 fill=\"{colour}\" fill-opacity=\"{opacity}\"/><text x=\"{:.1}\" y=\"{}\">{}</text>",
-                bar - 3,
-                LABELS + length + 6.0,
-                y + 12,
-                thousands(*value)
-            );
-        }
-    }
-    let what = columns.join(", ");
-    format!("<figure role=\"img\" aria-label=\"Bar chart: {what}\">\n{svg}</svg>\n</figure>")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The arguments of `windlass bench`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -11,10 +12,15 @@ use windlass_term::duration::parse_seconds;
 Examples:
   windlass bench lock --store redis://127.0.0.1
   windlass bench handoff --store redis://127.0.0.1 --tasks 1000
-  windlass --json bench lock --store memory: --seconds 2")]
+  windlass --json bench lock --store memory: --seconds 2
+  windlass bench limit --svg limit.svg")]
 pub struct BenchArgs {
     #[command(subcommand)]
     pub(crate) workload: Workload,
+
+    /// Draw the figures as bar charts into an SVG file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

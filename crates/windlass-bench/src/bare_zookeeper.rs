@@ -4,7 +4,9 @@
 
 use windlass::Lease;
 use windlass_term::{Advice, Exit, Failure};
-use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
+#[cfg(feature = "zookeeper-tls")]
+use zookeeper_client::TlsOptions;
+use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use crate::interleave::Cycle;
 use crate::invalid_run;
@@ -21,14 +23,17 @@ pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
     if let Some(digest) = digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
-    if scheme != "zookeeper+tls" {
-        return connector.connect(cluster).await.map_err(failure);
+    #[cfg(feature = "zookeeper-tls")]
+    if scheme == "zookeeper+tls" {
+        let connector = connector.with_tls(tls(query).map_err(failure)?);
+        return connector.secure_connect(cluster).await.map_err(failure);
     }
-    let tls = tls(query).map_err(failure)?;
-    let connector = connector.with_tls(tls);
-    connector.secure_connect(cluster).await.map_err(failure)
+    // Without the feature, the store has refused the scheme.
+    let _ = (scheme, query);
+    connector.connect(cluster).await.map_err(failure)
 }
 
+#[cfg(feature = "zookeeper-tls")]
 /// The TLS files that the URL names; connecting the store has already read them.
 fn tls(query: &str) -> Result<TlsOptions, Error> {
     let file = |name: &str| {

@@ -12,13 +12,13 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use windlass::{BloomFilter, ErrorKind};
 use windlass_core::bloom::{Digest, Shape};
-use windlass_term::{Failure, Printer, raw_redis};
+use windlass_term::{Failure, raw_redis};
 
 use crate::args::BloomArgs;
 use crate::cleanup::Cleanup;
 use crate::interleave::PAIRS;
 use crate::latency::{Latencies, median, rounded};
-use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{bare_redis, task_failed, unique_prefix};
 
@@ -58,7 +58,7 @@ pub(crate) async fn bloom(
     args: &BloomArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -298,7 +298,7 @@ async fn memory(
     Ok(rounded(bytes as f64 * 8.0 / items as f64))
 }
 
-fn show(printer: &Printer, answer: &BloomReport) {
+fn show(printer: &Output<'_>, answer: &BloomReport) {
     let table = ReportTable::new(
         printer,
         &[
@@ -327,7 +327,6 @@ fn show(printer: &Printer, answer: &BloomReport) {
             format!("{:.5}", answer.measured_error_rate),
         ],
     );
-    let mut picture = vec![("windlass".to_owned(), answer.ops_per_s)];
-    picture.extend(answer.bare_ops_per_s.map(|rate| ("bare".to_owned(), rate)));
-    bars(printer, "items a second", &picture);
+    let picture = vec![beside_bare("", answer.ops_per_s, answer.bare_ops_per_s)];
+    printer.chart("items a second", &BESIDE_BARE, picture);
 }

@@ -3,7 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use windlass::{Coordinator, Lock, Semaphore};
-use windlass_term::{Failure, Printer};
+use windlass_term::Failure;
 
 use crate::args::LockArgs;
 use crate::bare_etcd::BareEtcd;
@@ -14,7 +14,7 @@ use crate::cleanup::Cleanup;
 use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
 use crate::redis_topology::ClusterNodes;
-use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, unique_prefix};
 
@@ -60,7 +60,7 @@ pub(crate) async fn lock(
     args: &LockArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     compare("lock", args, url, cleanup, printer, |store, name| {
         LockCycle(store.lock(&name))
@@ -74,7 +74,7 @@ pub(crate) async fn semaphore(
     args: &LockArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     compare("sem", args, url, cleanup, printer, |store, name| {
         PermitCycle(store.semaphore(&name, PERMITS))
@@ -87,7 +87,7 @@ async fn compare<C: Cycle>(
     args: &LockArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
     ours: impl Fn(&Coordinator, String) -> C,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
@@ -216,10 +216,13 @@ async fn compare<C: Cycle>(
                 maybe(answer.bare_server_cpu_us_per_op),
             ],
         );
-        picture.push((format!("{tasks} windlass"), answer.ops_per_s));
-        picture.extend(answer.bare_ops_per_s.map(|rate| ("bare".to_owned(), rate)));
+        picture.push(beside_bare(
+            tasks.to_string(),
+            answer.ops_per_s,
+            answer.bare_ops_per_s,
+        ));
     }
-    bars(printer, "cycles a second", &picture);
+    printer.chart("cycles a second, by tasks", &BESIDE_BARE, picture);
     Ok(())
 }
 

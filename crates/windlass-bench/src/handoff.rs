@@ -11,14 +11,14 @@ use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use windlass::{Coordinator, LockGuard, Permit, Released};
-use windlass_term::{Failure, Printer};
+use windlass_term::Failure;
 
 use crate::args::{HandoffArgs, HandoffKind};
 use crate::bare_memory::MutexMap;
 use crate::bare_redis;
 use crate::cleanup::Cleanup;
 use crate::latency::{Latencies, median, rounded};
-use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, task_failed, unique_prefix, usage};
 
@@ -56,7 +56,7 @@ pub(crate) async fn handoff(
     args: &HandoffArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let prefix = unique_prefix();
     let waiter_set = WaiterSet::connect(url, args, &prefix).await?;
@@ -125,10 +125,17 @@ pub(crate) async fn handoff(
                 maybe(answer.client_bytes_per_waiter),
             ],
         );
-        picture.push((format!("{waiters} waiters"), answer.p50_us));
-        picture.extend(answer.bare_p50_us.map(|p50| ("bare".to_owned(), p50)));
+        picture.push(beside_bare(
+            format!("{waiters} waiters"),
+            answer.p50_us,
+            answer.bare_p50_us,
+        ));
     }
-    bars(printer, "µs from release to next grant (median)", &picture);
+    printer.chart(
+        "µs from release to next grant (median)",
+        &BESIDE_BARE,
+        picture,
+    );
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use windlass::{Coordinator, Permit};
-use windlass_term::{Failure, Printer};
+use windlass_term::Failure;
 
 use crate::args::SemArgs;
 use crate::bare_redis;
@@ -13,7 +13,7 @@ use crate::cleanup::{Cleanup, GuardPool};
 use crate::cycles::PermitCycle;
 use crate::interleave::{BenchRound, PAIRS, Side, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, ReportTable, maybe, short};
+use crate::report::{Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, task_failed, unique_prefix};
 
@@ -42,7 +42,7 @@ pub(crate) async fn held_permits(
     args: &SemArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -82,6 +82,7 @@ pub(crate) async fn held_permits(
             "srv bytes",
         ],
     );
+    let mut picture = Vec::new();
     let fewest = sets.first().map(|set| Side::of(&set.rounds).per_second);
     for set in &sets {
         let side = Side::of(&set.rounds);
@@ -108,7 +109,13 @@ pub(crate) async fn held_permits(
                 maybe(answer.server_bytes_per_permit),
             ],
         );
+        picture.push(beside_bare(
+            format!("{} held", set.held),
+            answer.ops_per_s,
+            None,
+        ));
     }
+    printer.chart("cycles a second, by permits held", &["windlass"], picture);
     for set in sets {
         progress.now(format_args!("releasing {} permits", set.held));
         set.release().await?;

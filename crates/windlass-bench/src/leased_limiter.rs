@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use windlass::{LeasedKey, Quota};
-use windlass_term::{Failure, Printer};
+use windlass_chart::BarGroup;
+use windlass_term::Failure;
 
 use crate::args::LimitArgs;
 use crate::latency::rounded;
-use crate::report::{ProgressLine, ReportTable, short};
+use crate::report::{Output, ProgressLine, ReportTable, short};
 use crate::{unique_prefix, usage};
 
 /// Tokens per second.
@@ -32,7 +33,7 @@ struct LeasedLimiterReport {
 pub(crate) async fn leased_limiter(
     args: &LimitArgs,
     url: &str,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -41,6 +42,7 @@ pub(crate) async fn leased_limiter(
         printer,
         &["demand", "checks/s", "allowed/s", "calls/s", "cpu ns"],
     );
+    let mut picture = Vec::new();
     for demand in ["all", "half"] {
         let limiter = store.limiter(&unique_prefix(), Quota::per_second(RATE));
         let leased = limiter.leased();
@@ -76,8 +78,17 @@ pub(crate) async fn leased_limiter(
                 short(answer.cpu_us_per_op * 1e3),
             ],
         );
+        picture.push(BarGroup {
+            label: demand.to_owned(),
+            values: vec![Some(answer.ops_per_s), Some(answer.allowed_per_s)],
+        });
         leased.give_back().await?;
     }
+    printer.chart(
+        "checks a second, by demand",
+        &["checks", "allowed"],
+        picture,
+    );
     Ok(())
 }
 

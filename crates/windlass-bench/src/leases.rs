@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use windlass::{Coordinator, Lease, LockGuard};
-use windlass_term::{Failure, Printer};
+use windlass_chart::BarGroup;
+use windlass_term::Failure;
 
 use crate::args::LeasesArgs;
 use crate::bare_redis::{self, BareRenewals};
 use crate::cleanup::{Cleanup, GuardPool};
 use crate::interleave::{Side, round};
 use crate::latency::{Latencies, rounded};
-use crate::report::{ProgressLine, ReportTable, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, maybe, short};
 use crate::server::ServerStats;
 use crate::{task_failed, unique_prefix, usage};
 
@@ -56,7 +57,7 @@ pub(crate) async fn leases(
     args: &LeasesArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let &LeasesArgs {
         count,
@@ -157,7 +158,7 @@ pub(crate) async fn leases(
     Ok(())
 }
 
-fn show(answer: &LeasesReport, printer: &Printer) {
+fn show(answer: &LeasesReport, printer: &Output<'_>) {
     let percent = |part: f64| format!("{:.1} %", part * 100.0);
     ReportTable::new(
         printer,
@@ -189,6 +190,11 @@ fn show(answer: &LeasesReport, printer: &Printer) {
             maybe(answer.bare_cpu_us_per_renewal),
         ],
     );
+    let picture = vec![BarGroup {
+        label: format!("{} leases", answer.leases),
+        values: vec![answer.cpu_us_per_renewal, answer.bare_cpu_us_per_renewal],
+    }];
+    printer.chart("µs of CPU time for a renewal", &BESIDE_BARE, picture);
 }
 
 /// Acquires `count` leases with `tasks` tasks; each task has a pool of its own.

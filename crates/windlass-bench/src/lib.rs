@@ -32,10 +32,13 @@ mod server;
 mod usage;
 mod waiters;
 
-use windlass_term::{Advice, Exit, Failure, Printer, Signals, unless_interrupted};
+use std::io;
+use std::path::Path;
+
+use windlass_term::{Advice, Exit, Failure, OutputFile, Printer, Signals, unless_interrupted};
 
 use self::cleanup::{Cleanup, RunEnd};
-use self::report::ProgressLine;
+use self::report::{Output, ProgressLine};
 
 pub use self::args::BenchArgs;
 use self::args::Workload;
@@ -46,10 +49,24 @@ pub async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Result<Exi
     if cfg!(debug_assertions) {
         printer.warn("this is a debug build: the figures do not apply to a release build");
     }
+    let unwritable = |path: &Path, e: &io::Error| {
+        Failure::usage(
+            format!("cannot write {}: {e}", path.display()),
+            Advice::Hint("choose a file in a folder that exists and can be written".into()),
+        )
+    };
+    let drawing = match &args.svg {
+        Some(path) => {
+            let file = OutputFile::open(path).map_err(|e| unwritable(path, &e))?;
+            Some((path, file))
+        }
+        None => None,
+    };
     let mut signals = Signals::listen()?;
     let cleanup = Cleanup::default();
+    let output = Output::new(printer);
     // A signal drops this, and with it all its tasks and processes.
-    let work = workload(&args.workload, url, &cleanup, printer);
+    let work = workload(&args.workload, url, &cleanup, &output);
     let done = unless_interrupted(&mut signals, work).await;
     let end = match &done {
         Ok(Ok(())) => RunEnd::Completed,
@@ -75,7 +92,13 @@ pub async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Result<Exi
             Ok(exit)
         }
         (Ok(Err(failure)), _) => Err(failure),
-        (Ok(Ok(())), cleaned) => cleaned.map(|()| Exit::SUCCESS),
+        (Ok(Ok(())), cleaned) => {
+            if let Some((path, file)) = drawing {
+                let written = file.write(&output.svg());
+                written.map_err(|e| unwritable(path, &e))?;
+            }
+            cleaned.map(|()| Exit::SUCCESS)
+        }
     }
 }
 
@@ -83,7 +106,7 @@ async fn workload(
     workload: &Workload,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     match workload {
         Workload::Lock(args) => cycles::lock(args, url, cleanup, printer).await,

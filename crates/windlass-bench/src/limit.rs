@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use windlass::{Limiter, Quota};
-use windlass_term::{Failure, Printer, raw_redis};
+use windlass_term::{Failure, raw_redis};
 
 use crate::args::LimitArgs;
 use crate::bare_redis;
 use crate::cleanup::Cleanup;
 use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, unique_prefix};
 
@@ -49,7 +49,7 @@ pub(crate) async fn limit(
     args: &LimitArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -138,10 +138,13 @@ pub(crate) async fn limit(
                 maybe(answer.bare_server_cpu_us_per_op),
             ],
         );
-        picture.push((format!("{tasks} windlass"), answer.ops_per_s));
-        picture.extend(answer.bare_ops_per_s.map(|rate| ("bare".to_owned(), rate)));
+        picture.push(beside_bare(
+            tasks.to_string(),
+            answer.ops_per_s,
+            answer.bare_ops_per_s,
+        ));
     }
-    bars(printer, "checks a second", &picture);
+    printer.chart("checks a second, by tasks", &BESIDE_BARE, picture);
     Ok(())
 }
 

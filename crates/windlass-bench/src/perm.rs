@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use windlass::{Coordinator, ErrorKind, PermissionSpace, Permissions};
-use windlass_term::{Failure, Printer, raw_redis};
+use windlass_term::{Failure, raw_redis};
 
 use crate::args::PermArgs;
 use crate::cleanup::Cleanup;
 use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, ReportTable, maybe, short};
+use crate::report::{BESIDE_BARE, Output, ProgressLine, ReportTable, beside_bare, maybe, short};
 use crate::server::ServerStats;
 use crate::{bare_redis, invalid_run};
 
@@ -43,7 +43,7 @@ pub(crate) async fn perm(
     args: &PermArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -247,7 +247,7 @@ impl Cycle for BareCheck {
     }
 }
 
-fn show(printer: &Printer, answer: &PermReport) {
+fn show(printer: &Output<'_>, answer: &PermReport) {
     let table = ReportTable::new(
         printer,
         &[
@@ -276,4 +276,6 @@ fn show(printer: &Printer, answer: &PermReport) {
             maybe(answer.commands_per_check),
         ],
     );
+    let picture = vec![beside_bare("", answer.ops_per_s, answer.bare_ops_per_s)];
+    printer.chart("checks a second", &BESIDE_BARE, picture);
 }

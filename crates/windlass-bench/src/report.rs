@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
 
+use windlass_chart::{BarChart, BarGroup};
 use windlass_term::{Printer, Tone};
 
 const BAR: usize = 40;
@@ -42,16 +45,85 @@ impl<'a> ReportTable<'a> {
     }
 }
 
-/// A bar chart.
-pub(crate) fn bars(printer: &Printer, title: &str, bars: &[(String, f64)]) {
+/// Where a workload reports: the printer, and the charts for the file of `--svg`.
+#[derive(Debug)]
+pub(crate) struct Output<'a> {
+    printer: &'a Printer,
+    charts: Mutex<Vec<BarChart>>,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(printer: &'a Printer) -> Output<'a> {
+        Output {
+            printer,
+            charts: Mutex::default(),
+        }
+    }
+
+    /// Prints a bar chart, and keeps it for the file. A group that was not measured at all is left out.
+    pub(crate) fn chart(&self, title: &str, series: &[&str], groups: Vec<BarGroup>) {
+        let measured = |group: &BarGroup| group.values.iter().any(Option::is_some);
+        let chart = BarChart {
+            title: title.to_owned(),
+            series: series.iter().map(|name| (*name).to_owned()).collect(),
+            groups: groups.into_iter().filter(measured).collect(),
+        };
+        bars(self.printer, &chart);
+        if !chart.groups.is_empty() {
+            let mut charts = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
+            charts.push(chart);
+        }
+    }
+
+    /// All charts as one SVG file.
+    pub(crate) fn svg(self) -> String {
+        let charts = self.charts.into_inner();
+        windlass_chart::file(&charts.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Deref for Output<'_> {
+    type Target = Printer;
+
+    fn deref(&self) -> &Printer {
+        self.printer
+    }
+}
+
+/// The bars of Windlass, and of the bare operations if they were measured, for one label.
+pub(crate) fn beside_bare(label: impl Into<String>, ours: f64, bare: Option<f64>) -> BarGroup {
+    BarGroup {
+        label: label.into(),
+        values: vec![Some(ours), bare],
+    }
+}
+
+pub(crate) const BESIDE_BARE: [&str; 2] = ["windlass", "bare"];
+
+fn bars(printer: &Printer, chart: &BarChart) {
+    let bars: Vec<(String, f64)> = chart
+        .groups
+        .iter()
+        .flat_map(|group| {
+            let named = group.values.iter().zip(&chart.series).enumerate();
+            named.filter_map(|(at, (value, series))| {
+                let label = match at {
+                    0 => format!("{} {series}", group.label),
+                    _ => series.clone(),
+                };
+                Some((label.trim().to_owned(), (*value)?))
+            })
+        })
+        .collect();
     let longest = bars.iter().map(|bar| bar.1).fold(0.0, f64::max);
     if printer.is_json() || longest <= 0.0 {
         return;
     }
-    printer.out(format_args!("\n{}", printer.tint(Tone::Strong, title)));
+    let title = printer.tint(Tone::Strong, &chart.title);
+    printer.out(format_args!("\n{title}"));
     let widest = bars.iter().map(|bar| bar.0.chars().count()).max();
     let width = widest.unwrap_or_default();
-    for (label, value) in bars {
+    for (label, value) in &bars {
         printer.out(format_args!(
             "{label:>width$}  {:<BAR$}  {}",
             bar(value / longest),

@@ -9,12 +9,12 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use windlass::Lock;
-use windlass_term::{Failure, Printer};
+use windlass_term::Failure;
 
 use crate::args::WaitersArgs;
 use crate::cleanup::Cleanup;
 use crate::latency::rounded;
-use crate::report::{ProgressLine, ReportTable, short};
+use crate::report::{Output, ProgressLine, ReportTable, beside_bare, short};
 use crate::usage::ThreadTimes;
 use crate::{invalid_run, unique_prefix};
 
@@ -41,7 +41,7 @@ pub(crate) async fn waiters(
     args: &WaitersArgs,
     url: &str,
     cleanup: &Cleanup,
-    printer: &Printer,
+    printer: &Output<'_>,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
@@ -133,6 +133,16 @@ pub(crate) async fn waiters(
             format!("{:.2} %", answer.cpu * 100.0),
             short(answer.woken_after_ms),
         ],
+    );
+    let picture = vec![beside_bare(
+        format!("{} waiting", answer.processes),
+        answer.cpu * 100.0,
+        None,
+    )];
+    printer.chart(
+        "% of one core, all processes together",
+        &["windlass"],
+        picture,
     );
     Ok(())
 }

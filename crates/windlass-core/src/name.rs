@@ -29,25 +29,31 @@ impl Name {
             None => text.into(),
         };
         let problem = if text.is_empty() {
-            Some("the name is empty".to_owned())
+            let hint = "is the variable set that the name comes from?";
+            Some(("the name is empty".to_owned(), hint))
         } else if name.len() > Name::MAX_BYTES {
-            Some(format!(
+            let message = format!(
                 "the name is {} bytes long; the limit is {}",
                 name.len(),
                 Name::MAX_BYTES
-            ))
+            );
+            Some((message, "use a hash of what the name is made of"))
         } else if name.chars().any(char::is_control) {
-            Some("the name contains a control character".to_owned())
+            let message = "the name contains a control character".to_owned();
+            let hint = "remove line ends and tabs; in a shell, $(command) does so at the end";
+            Some((message, hint))
         } else if name.starts_with(RESERVED) {
-            Some(format!("names that begin with {RESERVED} are reserved"))
+            let message = format!("names that begin with {RESERVED} are reserved");
+            Some((message, "choose a name that begins with something else"))
         } else {
             None
         };
         match problem {
             None => Ok(Name(name)),
-            Some(message) => {
+            Some((message, hint)) => {
                 let shown: String = text.chars().take(40).collect();
-                Err(Error::invalid(operation, message).with_name(&shown))
+                let error = Error::invalid(operation, message).with_hint(hint);
+                Err(error.with_name(&shown))
             }
         }
     }

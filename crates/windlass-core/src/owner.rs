@@ -59,7 +59,9 @@ impl Owner {
         } else {
             return Ok(Owner(text.into()));
         };
-        Err(Error::invalid("use the owner", problem))
+        let hint =
+            "an owner is 1 to 256 bytes without spaces, such as a host name and a process id";
+        Err(Error::invalid("use the owner", problem).with_hint(hint))
     }
 
     /// The owner as text.

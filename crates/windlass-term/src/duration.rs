@@ -82,13 +82,14 @@ pub fn parse_nonzero(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number of seconds between 0.1 and 3600, for options that are named after their unit.
+/// Parses a time between 100ms and 1h: a duration, or a bare number of seconds, for options that are named after that
+/// unit.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.1..=3600.0).contains(&number) {
-        Ok(Duration::from_secs_f64(number))
-    } else {
-        Err("not within 0.1 to 3600".to_owned())
+    let time = parse_or_seconds(text)?;
+    let bounds = Duration::from_millis(100)..=Duration::from_secs(3600);
+    match bounds.contains(&time) {
+        true => Ok(time),
+        false => Err("not within 100ms to 1h".to_owned()),
     }
 }
 
@@ -129,8 +130,11 @@ mod tests {
 
     #[test]
     fn seconds_are_bounded() {
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "3601", "NaN", "1s", ""] {
+        for (text, millis) in [("0.5", 500), ("2", 2000), ("1.5s", 1500), ("2m", 120_000)] {
+            let time = Duration::from_millis(millis);
+            assert_eq!(parse_seconds(text), Ok(time), "{text}");
+        }
+        for bad in ["0", "-1", "3601", "NaN", "99ms", "61m", "5x", ""] {
             assert!(parse_seconds(bad).is_err(), "{bad:?}");
         }
     }

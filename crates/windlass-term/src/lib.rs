@@ -5,6 +5,7 @@
 //! - [`Printer`]: the only code that writes to stdout and stderr; [`printable()`]: text of other clients, escaped
 //! - [`Exit`]: the only code that knows exit codes; [`Failure`]: an error with advice and an exit code
 //! - [`store`]: which store a command uses, and how it is opened
+//! - [`OutputFile`]: a file that is written at the end
 //! - [`Signals`]: the signals that end or reach a command
 //!
 //! This is not a library for other programs: it follows the command line and changes with it.
@@ -15,6 +16,7 @@ pub mod duration;
 mod exit;
 mod failure;
 mod folders;
+mod output_file;
 mod printable;
 mod printer;
 #[cfg(feature = "redis")]
@@ -27,6 +29,7 @@ pub use args::GlobalArgs;
 pub use config::ConfigPath;
 pub use exit::Exit;
 pub use failure::{Advice, Failure, quoted};
+pub use output_file::OutputFile;
 pub use printable::printable;
 pub use printer::{ErrorAnswer, Printer, Tone, is_trouble, unwritten};
 pub use rustix::process::Signal;

@@ -6,6 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ColorChoice;
 use serde::Serialize;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
@@ -343,16 +346,18 @@ fn wants_colour(choice: ColorChoice, stream: &impl io::IsTerminal) -> bool {
 
 fn trace(verbose: u8, colour: ColorChoice) {
     let filter = match verbose {
-        1 => "windlass=debug",
-        _ => "trace",
+        1 => Targets::new().with_target("windlass", LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
     };
     // Fails only if a subscriber is installed already, which is fine.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(io::stderr)
         .with_ansi(wants_colour(colour, &io::stderr()))
         // Reporting a failed write to stderr on stderr would panic.
         .log_internal_errors(false)
+        .finish()
+        .with(filter)
         .try_init();
 }
 

@@ -51,6 +51,7 @@
 //! | `etcd` | `etcd://`, with TLS | |
 //! | `zookeeper` | `zookeeper://` | |
 //! | `zookeeper-tls` | `zookeeper+tls://` | |
+//! | `blocking` | [`blocking`](https://docs.rs/windlass/latest/windlass/blocking), for programs without async code | |
 //! | `metrics` | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter | |
 //! | `serde` | `Serialize` and `Deserialize` for [`Fence`], [`Owner`], [`Decision`], states and events | |
 //!
@@ -58,6 +59,8 @@
 
 mod acquirer;
 mod barrier;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod bloom;
 mod coordinator;
 mod counter;

@@ -12,7 +12,7 @@ Stores (--store URL, or WINDLASS_STORE):
   redis+cluster://HOST,HOST            a Redis Cluster; rediss+cluster:// for TLS
   redlock://HOST,HOST,HOST             a majority of independent servers; redlock+tls:// for TLS
   etcd://HOST:PORT,HOST:PORT           an etcd cluster; etcds:// for TLS
-  zookeeper://HOST:PORT,HOST/CHROOT    a ZooKeeper ensemble; zookeeper+tls:// for TLS
+  zookeeper://HOST:PORT,HOST/CHROOT    a ZooKeeper ensemble; zookeeper+tls:// needs a feature
 
 A password goes before the host: redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST. Other users
 can read a command line: put such a URL into a file and give --store-file PATH.

@@ -23,6 +23,7 @@ pub(super) fn print_examples() {
 pub(super) fn report(mut error: clap::Error) -> Exit {
     drop_dangerous_tip(&mut error);
     let error = &error;
+    let tip = tip(error);
     let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
@@ -33,7 +34,7 @@ pub(super) fn report(mut error: clap::Error) -> Exit {
         let answer = ErrorAnswer {
             kind: "usage",
             message,
-            hint: tip(error).or(Some("windlass help")),
+            hint: tip.as_deref().or(Some("windlass help")),
             name: None,
             store: None,
         };
@@ -60,7 +61,7 @@ pub(super) fn report(mut error: clap::Error) -> Exit {
             }
         }
     }
-    if let Some(tip) = tip(error) {
+    if let Some(tip) = tip {
         write_line(&format!("  tip: {tip}"));
     }
     Exit::FAILED
@@ -88,24 +89,32 @@ fn write_line(line: &str) {
 }
 
 /// A tip for the common mistake of leaving out `--`.
-fn tip(error: &clap::Error) -> Option<&'static str> {
+fn tip(error: &clap::Error) -> Option<String> {
     let about_command = |kind| {
         error
             .get(kind)
             .is_some_and(|value| value.to_string().contains("COMMAND"))
     };
-    let runs_a_command = || {
-        let mut args = std::env::args_os().skip(1);
-        args.any(|arg| ["run", "elect", "barrier"].iter().any(|name| arg == *name))
+    let own = || {
+        std::env::args_os()
+            .skip(1)
+            .filter_map(|arg| arg.into_string().ok())
+            .take_while(|arg| arg != "--")
     };
+    let runs_a_command = ["run", "elect", "barrier", "once"];
+    let command = own().find(|arg| runs_a_command.contains(&arg.as_str()));
     let separated = || std::env::args_os().any(|arg| arg == "--");
-    match error.kind() {
-        ErrorKind::MissingRequiredArgument if about_command(ContextKind::InvalidArg) => {
-            Some("the command comes after --, as in: windlass run NAME -- COMMAND")
-        }
-        ErrorKind::UnknownArgument if runs_a_command() && !separated() => {
-            Some("the command comes after --, as in: windlass run NAME -- COMMAND")
-        }
-        _ => None,
-    }
+    let forgotten = match error.kind() {
+        ErrorKind::MissingRequiredArgument => about_command(ContextKind::InvalidArg),
+        ErrorKind::UnknownArgument => !separated(),
+        _ => false,
+    };
+    let what = match command.as_deref()? {
+        "barrier" => "NAME --parties N",
+        "once" => "KEY",
+        _ => "NAME",
+    };
+    let command = command?;
+    forgotten
+        .then(|| format!("the command comes after --, as in: windlass {command} {what} -- COMMAND"))
 }

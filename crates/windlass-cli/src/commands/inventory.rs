@@ -35,6 +35,25 @@ impl InventoryKind {
         InventoryKind::Once,
     ];
 
+    fn plural(self) -> &'static str {
+        match self {
+            InventoryKind::Lock => "locks",
+            InventoryKind::Sem => "semaphores",
+            InventoryKind::Rw => "read-write locks",
+            InventoryKind::Elect => "elections",
+            InventoryKind::Barrier => "barriers",
+            InventoryKind::Latch => "latches",
+            InventoryKind::Gate => "gates",
+            InventoryKind::Limit => "rate limits",
+            InventoryKind::Counter => "counters",
+            InventoryKind::Bloom => "Bloom filters",
+            InventoryKind::Perm => "permissions",
+            InventoryKind::Once => "idempotency keys",
+            InventoryKind::Seen => "items",
+            InventoryKind::Topic => "topics",
+        }
+    }
+
     fn source(self) -> Source {
         match self {
             InventoryKind::Lock => Source::Claims(Kind::Lock),
@@ -239,13 +258,13 @@ fn nothing(store: &Coordinator, args: &LsArgs, kinds: &[InventoryKind]) -> Strin
     let what = match kinds {
         [] => "nothing".to_owned(),
         kinds => {
-            let words = kinds.iter().map(|kind| format!("{kind:?}").to_lowercase());
+            let words = kinds.iter().map(|kind| kind.plural());
             format!("no {}", words.collect::<Vec<_>>().join(" or "))
         }
     };
     let matching = match args.pattern.as_str() {
         "*" => String::new(),
-        pattern => format!(" that matches {pattern}"),
+        pattern => format!(" like {pattern}"),
     };
     format!("{what}{matching} in {}", store.address())
 }

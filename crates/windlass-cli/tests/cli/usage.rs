@@ -287,6 +287,87 @@ fn advice_matches_the_error() {
 }
 
 #[test]
+fn tip_shows_the_command_that_was_typed() {
+    let fixture = Fixture::file();
+    for (args, usage) in [
+        (&["run", "n"][..], "windlass run NAME -- COMMAND"),
+        (&["elect", "e"], "windlass elect NAME -- COMMAND"),
+        (&["once", "k"], "windlass once KEY -- COMMAND"),
+        (
+            &["barrier", "b", "--parties", "2", "sleep", "--long"],
+            "windlass barrier NAME --parties N -- COMMAND",
+        ),
+    ] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        let tip = format!("tip: the command comes after --, as in: {usage}\n");
+        assert!(done.err.ends_with(&tip), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
+fn wrong_names_and_owners_get_a_hint_that_fits() {
+    let fixture = Fixture::file();
+    let long = "x".repeat(1025);
+    for (args, said, hint) in [
+        (
+            &["run", "", "--", "touch", "ran"][..],
+            "the name is empty",
+            "is the variable set",
+        ),
+        (&["lock", "show", "a\nb"], "control character", "line ends"),
+        (&["lock", "show", &long], "1025 bytes long", "use a hash"),
+        (
+            &["lock", "show", "windlass:x"],
+            "are reserved",
+            "something else",
+        ),
+        (
+            &["lock", "acquire", "l", "--owner", "a b"],
+            "the owner contains a space",
+            "such as a host name and a process id",
+        ),
+    ] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        assert!(done.err.contains(said), "{args:?}: {done:?}");
+        let hint_line = done.err.lines().find(|line| line.starts_with("  hint: "));
+        assert!(
+            hint_line.is_some_and(|line| line.contains(hint)),
+            "{args:?}: {done:?}"
+        );
+    }
+    assert!(!fixture.path("ran").exists());
+}
+
+#[test]
+fn seconds_are_durations_too() {
+    let fixture = Fixture::file();
+    for (seconds, said) in [
+        ("5x", "unknown unit"),
+        ("50ms", "not within 100ms to 1h"),
+        ("2h", "not within 100ms to 1h"),
+    ] {
+        let done = fixture.run(&["bench", "lock", "--seconds", seconds]);
+        assert_eq!(done.code, 125, "{seconds}: {done:?}");
+        assert!(done.err.contains(said), "{seconds}: {done:?}");
+    }
+    for seconds in ["0.1", "100ms"] {
+        let args = [
+            "--json",
+            "bench",
+            "lock",
+            "--tasks",
+            "1",
+            "--seconds",
+            seconds,
+        ];
+        let done = fixture.run(&args);
+        assert_eq!(done.code, 0, "{seconds}: {done:?}");
+    }
+}
+
+#[test]
 fn nouns_agree_with_numbers() {
     let fixture = Fixture::file();
     let text = |args: &[&str]| fixture.run(args).out;

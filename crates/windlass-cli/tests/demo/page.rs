@@ -14,7 +14,7 @@ const frame = document.querySelector('iframe');
 frame.onload = () => {
   const page = frame.contentDocument, view = frame.contentWindow;
   const inside = element => element.closest('.scroll') !== null;
-  const small = [], outside = [];
+  const small = [], outside = [], collide = [];
   for (const element of page.body.querySelectorAll('*')) {
     const text = [...element.childNodes].some(n => n.nodeType === 3 && n.data.trim());
     const box = element.getBoundingClientRect();
@@ -24,9 +24,26 @@ frame.onload = () => {
     if (parseFloat(view.getComputedStyle(element).fontSize) * scale < 9.5) small.push(element.textContent);
     if (!inside(element) && (box.right > view.innerWidth + 1 || box.left < -1)) outside.push(element.textContent);
   }
+  for (const svg of page.querySelectorAll('svg')) {
+    const texts = [...svg.querySelectorAll('text')];
+    const boxes = texts.map(text => text.getBoundingClientRect());
+    for (let a = 0; a < boxes.length; a++) for (let b = a + 1; b < boxes.length; b++) {
+      const across = Math.min(boxes[a].right, boxes[b].right) - Math.max(boxes[a].left, boxes[b].left);
+      const down = Math.min(boxes[a].bottom, boxes[b].bottom) - Math.max(boxes[a].top, boxes[b].top);
+      // Boxes of text have empty margins above and below the letters.
+      if (across > 0 && down > 3) collide.push(texts[a].textContent + ' / ' + texts[b].textContent);
+    }
+  }
+  const marks = mark => [...page.querySelectorAll('.bars:not(.speeds) .mark')].filter(m => m.textContent === mark).length;
+  const fact = mark => {
+    const name = [...page.querySelectorAll('dt')].find(dt => dt.textContent.includes(mark));
+    return name ? Number(name.nextElementSibling.textContent) : 0;
+  };
   const colour = name => view.getComputedStyle(page.body)[name];
   document.querySelector('pre').textContent = JSON.stringify({
-    width: view.innerWidth, wide: page.documentElement.scrollWidth, small, outside,
+    width: view.innerWidth, wide: page.documentElement.scrollWidth, small, outside, collide,
+    marks: ['✓', '✗', '–'].map(marks), facts: ['✓', '✗', '–'].map(fact),
+    speeds: page.querySelectorAll('.speeds .bar').length,
     charts: page.querySelectorAll('svg').length, cards: page.querySelectorAll('.card').length,
     background: colour('backgroundColor'), ink: colour('color'),
   });
@@ -112,10 +129,13 @@ fn report_is_readable_on_desktop_and_phone() {
             found["wide"].as_u64() <= Some(width.into()),
             "scrolls sideways: {found}"
         );
-        for problem in ["small", "outside"] {
+        for problem in ["small", "outside", "collide"] {
             assert_eq!(found[problem], serde_json::json!([]), "{width}: {found}");
         }
-        assert_eq!(found["cards"], 4, "{found}");
+        // Four guards; the lock with a fence has a second row, with polling.
+        assert_eq!(found["cards"], 5, "{found}");
+        assert_eq!(found["speeds"], 5, "{found}");
+        assert_eq!(found["marks"], found["facts"], "{found}");
         assert!(found["charts"].as_u64() > Some(10), "{found}");
         assert_eq!(console(&done), Vec::<&str>::new());
     }
@@ -141,10 +161,14 @@ fn report_is_readable_on_desktop_and_phone() {
 fn inspection_finds_problems_of_a_bad_page() {
     let fixture = Fixture::file();
     let bad = "<!doctype html><body style='margin:0'><p style='width:900px'>wide</p>\
-               <p style='font-size:6px'>small</p><script>console.error('oh no')</script>";
+               <p style='font-size:6px'>small</p>\
+               <svg width=100 height=40 viewBox='0 0 100 40'><text y=20>one</text><text x=5 y=20>two</text></svg>\
+               <script>console.error('oh no')</script>";
     let (found, done) = inspect(&fixture, bad, 390, "light");
     assert!(found["wide"].as_u64() > Some(390), "{found}");
     assert_eq!(found["outside"], serde_json::json!(["wide"]), "{found}");
     assert_eq!(found["small"], serde_json::json!(["small"]), "{found}");
+    let collide = serde_json::json!(["one / two"]);
+    assert_eq!(found["collide"], collide, "{found}");
     assert_eq!(console(&done).len(), 1, "{}", done.err);
 }

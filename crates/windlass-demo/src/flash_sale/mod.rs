@@ -43,11 +43,10 @@ use windlass::{Coordinator, ErrorKind};
 use crate::args::{FlashSaleArgs, Guard, Ports, WarehouseArgs};
 use crate::demo_store::{CLEANUP_TIMEOUT, DemoStore};
 use crate::live_lines::LiveLines;
-use page::PageFile;
 use plan::{ReportRow, SalePlan};
 use raw_keys::RawKeys;
 use report::{Report, RowResult, SaleResult};
-use windlass_term::{Advice, Exit, Failure, GlobalArgs, Printer, Signals};
+use windlass_term::{Advice, Exit, Failure, GlobalArgs, OutputFile, Printer, Signals};
 
 pub(super) use shop::shop;
 
@@ -216,7 +215,7 @@ pub(super) async fn show(
     let setup = prepared.setup(args.stock, args.ports);
     // Opened before the sales, so that an unwritable path fails early.
     let file = match &args.html {
-        Some(path) => Some(PageFile::open(path).map_err(|e| unwritable(path, &e))?),
+        Some(path) => Some(OutputFile::open(path).map_err(|e| unwritable(path, &e))?),
         None => None,
     };
     let mut report = Report::new(prepared, &setup);

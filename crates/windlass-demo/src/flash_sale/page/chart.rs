@@ -134,22 +134,81 @@ fn fault_mark(fault: &InjectedFault, x: f64, row: usize) -> String {
     )
 }
 
-/// Items sold and oversold, on a scale up to `most`.
-pub(super) fn sold(outcome: &SaleOutcome, most: i64) -> String {
-    let part = |number: i64| number as f64 / most.max(1) as f64 * 100.0;
+/// How long the bars of one chart are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    most: f64,
+    logarithmic: bool,
+}
+
+impl Scale {
+    /// On a linear scale, a bar of less than this part of the longest could not be told from none.
+    const READABLE: f64 = 1.0 / 25.0;
+
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Scale {
+        let (mut least, mut most) = (f64::INFINITY, 1.0_f64);
+        for value in values.filter(|value| *value > 0.0) {
+            (least, most) = (least.min(value), most.max(value));
+        }
+        Scale {
+            most,
+            logarithmic: least < most * Scale::READABLE,
+        }
+    }
+
+    /// The length of a bar in percent.
+    fn percent(self, value: f64) -> f64 {
+        let part = match self.logarithmic {
+            true => value.max(0.0).ln_1p() / self.most.ln_1p(),
+            false => value / self.most,
+        };
+        part * 100.0
+    }
+
+    /// What the reader has to know.
+    pub(super) fn note(self) -> &'static str {
+        match self.logarithmic {
+            true => {
+                " The scale is logarithmic: bars of different length differ by more than they seem to."
+            }
+            false => "",
+        }
+    }
+}
+
+/// Items sold and oversold.
+pub(super) fn sold(outcome: &SaleOutcome, scale: Scale) -> String {
+    let part = |number: i64| scale.percent(number as f64);
     let stock = part(outcome.stock);
     let good = part(outcome.sold.min(outcome.stock));
-    let over = part(outcome.oversold());
+    let over = (part(outcome.sold) - stock).max(0.0);
     format!(
         r#"<svg role="img" aria-label="{} sold of {}"><rect class="track" y="25%" width="{stock:.2}%" height="50%" rx="3"/><rect class="f-good" y="10%" width="{good:.2}%" height="80%" rx="3"/><rect class="f-bad" x="{stock:.2}%" y="10%" width="{over:.2}%" height="80%" rx="3"/><line class="stock" x1="{stock:.2}%" x2="{stock:.2}%" y1="-4" y2="120%"/></svg>"#,
         outcome.sold, outcome.stock
     )
 }
 
-/// A rate, on a scale up to `most`.
-pub(super) fn rate(rate: f64, most: f64) -> String {
+/// A rate.
+pub(super) fn rate(rate: f64, scale: Scale) -> String {
     format!(
         r#"<svg role="img" aria-label="{rate:.0} sales per second"><rect class="track" y="25%" width="100%" height="50%" rx="3"/><rect class="f-calm" y="10%" width="{:.2}%" height="80%" rx="3"/></svg>"#,
-        (rate / most.max(1.0) * 100.0).max(0.4)
+        scale.percent(rate).max(0.4)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_is_logarithmic_if_one_bar_would_flatten_the_rest() {
+        let linear = Scale::of([100.0, 5.0, 0.0].into_iter());
+        assert_eq!((linear.percent(100.0), linear.percent(5.0)), (100.0, 5.0));
+        assert_eq!(linear.note(), "");
+        let wide = Scale::of([9_999.0, 99.0].into_iter());
+        assert!(wide.note().contains("logarithmic"));
+        assert!((wide.percent(9_999.0) - 100.0).abs() < 1e-9);
+        assert!((wide.percent(99.0) - 50.0).abs() < 1e-9);
+        assert_eq!(wide.percent(0.0), 0.0);
+    }
 }

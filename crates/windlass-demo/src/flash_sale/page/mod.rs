@@ -1,7 +1,6 @@
 //! The report as one HTML file: no scripts, no external resources, light or dark by the reader's setting.
 
 mod chart;
-mod file;
 
 use std::fmt::Write as _;
 
@@ -9,9 +8,7 @@ use super::plan::ReportRow;
 use super::report::{Report, RowResult, counted};
 use super::table::{cells, speed, time};
 use super::{FAULT_LASTS, TTL, shop_count};
-use crate::args::Guard;
-
-pub(super) use file::PageFile;
+use chart::Scale;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -32,12 +29,30 @@ pub(super) fn page(report: &Report) -> String {
     page + "</main>\n</body>\n</html>\n"
 }
 
+/// How a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Held,
+    Failed,
+    Unsupported,
+}
+
+impl Mark {
+    fn of(result: &RowResult) -> Mark {
+        match (&result.unsupported, result.is_sound()) {
+            (Some(_), _) => Mark::Unsupported,
+            (None, true) => Mark::Held,
+            (None, false) => Mark::Failed,
+        }
+    }
+}
+
 fn opening(report: &Report) -> String {
-    let rows = report.rows.iter();
-    let tried: Vec<&RowResult> = rows
-        .filter(|result| matches!(result.row, ReportRow::Guard(_)) && result.unsupported.is_none())
-        .collect();
-    let held = tried.iter().filter(|result| result.is_sound()).count();
+    // As many as there are rows with this mark below.
+    let marked = |wanted: Mark| {
+        let rows = report.rows.iter();
+        rows.filter(|result| Mark::of(result) == wanted).count()
+    };
     let mut text = format!(
         "<h1>Flash sale: which guard holds?</h1>\n<p class=\"lead\">{} items to sell, {}, {} behind a load \
          balancer, and the lock in {}. Every guard sells the same stock to the same number of buyers.</p>\n<dl class=\"facts\">\n",
@@ -46,9 +61,18 @@ fn opening(report: &Report) -> String {
         shop_count(report.shops),
         escaped(&report.store),
     );
-    fact(&mut text, "guards that held", &held.to_string(), "good");
-    let failed = (tried.len() - held).to_string();
-    fact(&mut text, "guards that failed", &failed, "bad");
+    let (held, failed) = (marked(Mark::Held), marked(Mark::Failed));
+    fact(&mut text, "rows that held (✓)", &held.to_string(), "good");
+    fact(
+        &mut text,
+        "rows that failed (✗)",
+        &failed.to_string(),
+        "bad",
+    );
+    match marked(Mark::Unsupported) {
+        0 => {}
+        missing => fact(&mut text, "not supported (–)", &missing.to_string(), ""),
+    }
     if let Some(ratio) = report.queue_over_polling() {
         let ratio = format!("{ratio:.1}×");
         fact(
@@ -79,10 +103,12 @@ fn fact(text: &mut String, name: &str, value: &str, class: &str) {
 
 fn overview(report: &Report) -> String {
     let outcomes = || report.rows.iter().filter_map(RowResult::decisive);
-    let most = outcomes().map(|o| o.sold.max(o.stock)).max().unwrap_or(1);
-    let mut text = "<h2>Sold and oversold</h2>\n<p class=\"soft\">The dashed line is the stock. Items beyond it \
-                    were sold to buyers who will not get them.</p>\n<div class=\"bars\">\n"
-        .to_owned();
+    let scale = Scale::of(outcomes().map(|o| o.sold.max(o.stock) as f64));
+    let mut text = format!(
+        "<h2>Sold and oversold</h2>\n<p class=\"soft\">The dashed line is the stock. Items beyond it were sold to \
+         buyers who will not get them.{}</p>\n<div class=\"bars\">\n",
+        scale.note()
+    );
     for result in &report.rows {
         let Some(outcome) = result.decisive() else {
             let name = name(result);
@@ -105,7 +131,7 @@ fn overview(report: &Report) -> String {
             "<div class=\"bar{}\">{}{}<span class=\"figure {class}\">{figure}</span></div>",
             sub(result),
             name(result),
-            chart::sold(outcome, most),
+            chart::sold(outcome, scale),
         );
     }
     text + "</div>\n"
@@ -119,18 +145,15 @@ fn cards(report: &Report) -> String {
         fault = time(FAULT_LASTS),
         ttl = time(TTL),
     );
-    let rows = report
-        .rows
-        .iter()
-        .filter(|result| result.row != ReportRow::Polled);
-    for (id, result) in rows.enumerate() {
-        let (class, label) = match (&result.unsupported, result.is_sound()) {
-            (Some(_), _) => ("none", "unsupported"),
-            (None, true) => ("good", "held"),
-            (None, false) => ("bad", "failed"),
+    for (id, result) in report.rows.iter().enumerate() {
+        let (class, label) = match Mark::of(result) {
+            Mark::Unsupported => ("none", "unsupported"),
+            Mark::Held => ("good", "held"),
+            Mark::Failed => ("bad", "failed"),
         };
         let title = match result.row {
             ReportRow::WorstMoment => "Windlass lock, at the worst moment",
+            ReportRow::Polled => "Windlass lock + fence, polling",
             row => row.title(),
         };
         let chart = result
@@ -152,30 +175,28 @@ fn cards(report: &Report) -> String {
 fn speeds(report: &Report) -> String {
     let rows = || {
         let rows = report.rows.iter();
-        // The speed of guards that fail without faults is of no interest.
-        let compared = |row| {
-            row == ReportRow::Polled
-                || matches!(row, ReportRow::Guard(guard) if guard >= Guard::Setnx)
-        };
-        rows.filter(move |result| compared(result.row))
-            .filter_map(|result| Some((result, result.rate()?)))
+        rows.filter_map(|result| Some((result, result.rate()?)))
     };
-    let most = rows().map(|(_, rate)| rate).fold(0.0, f64::max);
-    if most <= 0.0 {
+    if rows().next().is_none() {
         return String::new();
     }
+    let scale = Scale::of(rows().map(|(_, rate)| rate));
     let mut text = "<h2>Sales per second, without faults</h2>\n".to_owned();
     for sentence in speed(report) {
         let _ = writeln!(text, "<p>{sentence}</p>");
     }
-    text += "<div class=\"bars\">\n";
+    let _ = writeln!(
+        text,
+        "<p class=\"soft\">✗ marks a guard that fails: its speed is no use.{}</p>\n<div class=\"bars speeds\">",
+        scale.note()
+    );
     for (result, rate) in rows() {
         let _ = writeln!(
             text,
             "<div class=\"bar{}\">{}{}<span class=\"figure\">{rate:.0} per second</span></div>",
             sub(result),
             name(result),
-            chart::rate(rate, most),
+            chart::rate(rate, scale),
         );
     }
     text + "</div>\n"
@@ -218,10 +239,10 @@ fn footer(report: &Report) -> String {
 }
 
 fn name(result: &RowResult) -> String {
-    let (class, mark) = match (&result.unsupported, result.is_sound()) {
-        (Some(_), _) => ("soft", "–"),
-        (None, true) => ("good", "✓"),
-        (None, false) => ("bad", "✗"),
+    let (class, mark) = match Mark::of(result) {
+        Mark::Unsupported => ("soft", "–"),
+        Mark::Held => ("good", "✓"),
+        Mark::Failed => ("bad", "✗"),
     };
     format!(
         "<span class=\"name\"><span class=\"mark {class}\">{mark}</span>{}</span>",

@@ -1,4 +1,5 @@
-//! The output file: opened before the sales and written after them; unchanged if the demo is interrupted.
+//! A file that a command writes at its end. It is opened before the work, so that a wrong path costs no time, and is
+//! unchanged if the command is interrupted.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write as _};
@@ -6,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// A writable file. If it was created here and is never written, it is removed again.
 #[derive(Debug)]
-pub(in crate::flash_sale) struct PageFile {
+pub struct OutputFile {
     file: File,
     created: Option<PathBuf>,
 }
 
-impl PageFile {
-    pub(in crate::flash_sale) fn open(path: &Path) -> io::Result<PageFile> {
+impl OutputFile {
+    /// Opens or creates it, and changes nothing yet.
+    pub fn open(path: &Path) -> io::Result<OutputFile> {
         let mut options = OpenOptions::new();
         options.write(true);
         let (file, created) = match options.clone().create_new(true).open(path) {
@@ -20,20 +22,21 @@ impl PageFile {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => (options.open(path)?, None),
             Err(e) => return Err(e),
         };
-        Ok(PageFile { file, created })
+        Ok(OutputFile { file, created })
     }
 
-    pub(in crate::flash_sale) fn write(mut self, page: &str) -> io::Result<()> {
+    /// Replaces its contents.
+    pub fn write(mut self, text: &str) -> io::Result<()> {
         self.created = None;
         // A pipe cannot be truncated.
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
-        self.file.write_all(page.as_bytes())
+        self.file.write_all(text.as_bytes())
     }
 }
 
-impl Drop for PageFile {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(path) = &self.created {
             // It may have been removed already.
@@ -50,13 +53,16 @@ mod tests {
     fn existing_file_is_kept_until_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sale.html");
-        drop(PageFile::open(&path).unwrap());
+        drop(OutputFile::open(&path).unwrap());
         assert!(!path.exists());
-        PageFile::open(&path).unwrap().write("a long page").unwrap();
-        drop(PageFile::open(&path).unwrap());
+        OutputFile::open(&path)
+            .unwrap()
+            .write("a long page")
+            .unwrap();
+        drop(OutputFile::open(&path).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a long page");
-        PageFile::open(&path).unwrap().write("short").unwrap();
+        OutputFile::open(&path).unwrap().write("short").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "short");
-        assert!(PageFile::open(&folder.path().join("no/sale.html")).is_err());
+        assert!(OutputFile::open(&folder.path().join("no/sale.html")).is_err());
     }
 }
