@@ -5,6 +5,7 @@ mod links;
 mod mutants;
 #[cfg(test)]
 mod named;
+mod package;
 mod plot;
 mod run;
 mod servers;
@@ -29,7 +30,12 @@ usage: cargo xtask <task>
          clients of each store under random faults for N minutes (default 10); prints grants,
          faults, overlaps, fences that go back, leaks, and the longest time without service
   book   build the pages of docs/ with the command reference into target/book, and check links
-  ci     formatting, lints, documentation, each feature alone, then `test`, `book`, `interop`
+  package [--static] [--verify] | --debug
+         build and try a Debian package and an archive of the command line, and pack the crates, into
+         target/package; --static also a static binary, --verify compiles each crate as published,
+         --debug uses the unoptimized binary, in seconds
+  ci     formatting, lints, documentation, each feature alone, then `test`, `book`, packaging of an
+         unoptimized binary, `interop`
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +47,7 @@ fn main() -> ExitCode {
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "chaos" => chaos(&std::env::args().skip(2).collect::<Vec<_>>()),
         "book" => book::book(),
+        "package" => package::package(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
         // Cargo runs test programs through this.
         "timed" => return times::timed(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -170,6 +177,7 @@ fn ci() -> Result<(), String> {
     chaos(&["--minutes", "0.2", "--store", "file"].map(str::to_owned))?;
     // The program that the book describes has just been built.
     book::book()?;
+    package::try_packaging()?;
     interop(&[])
 }
 
@@ -189,6 +197,7 @@ fn lint() -> Result<(), String> {
     // Each feature alone, and none. Tests have metrics, so this is also the check without them.
     for features in [
         "",
+        "blocking",
         "file",
         "metrics",
         "redis",
@@ -200,9 +209,10 @@ fn lint() -> Result<(), String> {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }
-    // The command line without `bench` and `demo`.
-    let alone = ["-p", "windlass-cli", "--no-default-features"];
-    cargo("check", &alone, &[])?;
+    // The command line without `bench` and `demo`, and with everything.
+    for features in ["--no-default-features", "--all-features"] {
+        cargo("check", &["-p", "windlass-cli", features], &[])?;
+    }
     // An example with dependencies of its own, which the documentation shows.
     let manifest = "examples/opentelemetry/Cargo.toml";
     let target = servers::target().display().to_string();
