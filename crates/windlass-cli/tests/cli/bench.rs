@@ -109,3 +109,39 @@ fn bloom_workload_uses_the_given_tasks(fixture: Fixture) {
     assert_eq!(answer["tasks"], 3);
     assert!(answer["ops_per_s"].as_f64().unwrap() > 0.0);
 }
+
+#[test]
+fn figures_are_drawn_into_a_file() {
+    let fixture = Fixture::file();
+    let path = fixture.path("lock.svg");
+    let path = path.to_str().unwrap();
+    let short = [
+        "bench",
+        "lock",
+        "--tasks",
+        "1,2",
+        "--seconds",
+        "0.1",
+        "--svg",
+    ];
+    let done = fixture.run(&[&short[..], &[path]].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    let drawn = std::fs::read_to_string(path).unwrap();
+    assert!(
+        drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"),
+        "{drawn}"
+    );
+    for text in [
+        "cycles a second, by tasks",
+        "windlass",
+        ">1</text>",
+        ">2</text>",
+    ] {
+        assert!(drawn.contains(text), "{text}: {drawn}");
+    }
+    // Refused before anything is measured.
+    let missing = fixture.path("no/lock.svg");
+    let done = fixture.run(&[&short[..], &[missing.to_str().unwrap()]].concat());
+    assert_eq!((done.code, done.out.as_str()), (125, ""), "{done:?}");
+    assert!(done.err.contains("cannot write"), "{done:?}");
+}
