@@ -48,6 +48,15 @@ const DEBIAN: &[Packaged] = &[
         program: "python3",
         package: "python3",
     },
+    // Not on the PATH.
+    Packaged {
+        program: "/usr/lib/postgresql/15/bin/postgres",
+        package: "postgresql-15",
+    },
+    Packaged {
+        program: "/usr/sbin/pgbouncer",
+        package: "pgbouncer",
+    },
     // No programs, but jars, which the testkit runs with java.
     Packaged {
         program: "/usr/share/java/zookeeper.jar",

@@ -3,6 +3,7 @@
 //! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
 //! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
 //! * [`EtcdCluster`] starts a real etcd with one member or several.
+//! * [`PostgresServer`] starts a real PostgreSQL, and [`PgBouncer`] a connection pooler in front of it.
 //! * [`RedisReplicated`] and [`RedisCluster`] start Redis with sentinels, and a Redis Cluster.
 //! * [`PrometheusServer`] starts a real Prometheus that scrapes a program.
 //! * [`RedlockNodes`] starts several independent Redis servers for a quorum.
@@ -56,8 +57,8 @@ pub use proxy::{Direction, FaultProxy};
 pub use recovery::LockClients;
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
-    ClientCertificates, Flavor, PrometheusServer, RedisCluster, RedisReplicated, RedisServer,
-    RedisServerBuilder, RedlockNodes, SequenceZooKeeper, SlotMove, TlsZooKeeper, ZOOKEEPER_TICK,
-    ZooKeeperServers,
+    ClientCertificates, Flavor, PgBouncer, PoolMode, PostgresServer, PostgresServerBuilder,
+    PrometheusServer, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder, RedlockNodes,
+    SequenceZooKeeper, SlotMove, TlsZooKeeper, ZOOKEEPER_TICK, ZooKeeperServers,
 };
 pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};

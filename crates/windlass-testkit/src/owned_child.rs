@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
@@ -54,6 +56,22 @@ impl OwnedChild {
         // Before `wait` frees the pid, so that the watchdog cannot kill another process.
         self.watchdog = None;
         self.child.wait()
+    }
+
+    /// Asks the process to end with `signal`, and kills it if it has not ended after `limit`.
+    pub(crate) fn end(&mut self, signal: Signal, limit: Duration) -> io::Result<ExitStatus> {
+        if let Some(status) = self.try_wait()? {
+            return Ok(status);
+        }
+        self.signal(signal)?;
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.kill()
     }
 
     /// Freezes with SIGSTOP and returns when the process has stopped.
