@@ -203,6 +203,7 @@ fn lint() -> Result<(), String> {
         "redis",
         "redlock",
         "etcd",
+        "postgres",
         "zookeeper",
         "zookeeper-tls",
     ] {

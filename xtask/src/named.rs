@@ -299,7 +299,15 @@ fn every_path_in_the_architecture_exists() {
         .filter(|path| !crates.join(path).exists())
         .map(str::to_owned)
         .collect();
-    let stores = ["core", "file", "redis", "redlock", "etcd", "zookeeper"];
+    let stores = [
+        "core",
+        "file",
+        "redis",
+        "redlock",
+        "etcd",
+        "zookeeper",
+        "postgres",
+    ];
     let table = page.split("## The same job").nth(1).expect("the table");
     let table = table.split("## ").next().expect("its end");
     let mut rows = 0;

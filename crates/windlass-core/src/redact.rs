@@ -1,10 +1,13 @@
 //! Hides the passwords of store URLs.
 
 /// The query parameters whose values are shown: no other one is known not to be a password.
-const SHOWN_PARAMETERS: [&str; 21] = [
+const SHOWN_PARAMETERS: [&str; 27] = [
+    "application_name",
     "ca",
     "cert",
     "chroot",
+    "connect_timeout",
+    "connections",
     "db",
     "drift",
     "key",
@@ -16,7 +19,10 @@ const SHOWN_PARAMETERS: [&str; 21] = [
     "replicas",
     "replicas_on_disk",
     "replicas_timeout",
+    "schema",
     "sentinel_user",
+    "sslmode",
+    "target_session_attrs",
     "timeout_factor",
     "tls_ca",
     "tls_cert",

@@ -81,10 +81,17 @@ mod permissions;
 mod rwlock;
 mod seen;
 mod semaphore;
+mod sql_check;
 mod store_url;
 mod telemetry;
 mod topic;
 mod wait;
+
+/// What only `postgres://` has.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use windlass_postgres::{DEFAULT_SCHEMA, migrations};
+}
 
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};
@@ -109,6 +116,7 @@ pub use permissions::{
 pub use rwlock::{ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
 pub use seen::Seen;
 pub use semaphore::{Permit, Semaphore};
+pub use sql_check::SqlCheck;
 #[cfg(feature = "metrics")]
 pub use telemetry::SECONDS_BUCKETS;
 pub use topic::{Event, Overflow, Subscription, Topic};

@@ -12,6 +12,7 @@ use windlass_core::redact::{has_password_for_host, is_local, is_scheme, redact};
     feature = "redis",
     feature = "redlock",
     feature = "etcd",
+    feature = "postgres",
     feature = "zookeeper"
 )))]
 use windlass_core::store::unsupported::not_in_this_build;
@@ -61,6 +62,11 @@ pub(crate) async fn open(
             let limit = keeper.call_timeout();
             Ok(windlass_zookeeper::ZooKeeper::open(&url, limit, listener).await?)
         }
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres { url } => {
+            let (limit, client) = (keeper.call_timeout(), keeper.client());
+            windlass_postgres::Postgres::open(&url, limit, client, listener).await
+        }
         #[cfg(not(feature = "file"))]
         StoreUrl::File { .. } => Err(not_in_this_build("file", "file")),
         #[cfg(not(feature = "redis"))]
@@ -72,6 +78,8 @@ pub(crate) async fn open(
         }
         #[cfg(not(feature = "etcd"))]
         StoreUrl::Etcd { .. } => Err(not_in_this_build("etcd", "etcd")),
+        #[cfg(not(feature = "postgres"))]
+        StoreUrl::Postgres { .. } => Err(not_in_this_build("postgres", "postgres")),
         #[cfg(not(feature = "zookeeper"))]
         StoreUrl::ZooKeeper { .. } => Err(not_in_this_build("zookeeper", "zookeeper")),
     }
@@ -85,6 +93,7 @@ enum StoreUrl {
     Redis { url: String },
     Etcd { url: String },
     Redlock { url: String },
+    Postgres { url: String },
     ZooKeeper { url: String },
 }
 
@@ -92,7 +101,7 @@ enum StoreUrl {
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
                        redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, \
                        redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
-                       zookeeper://HOST,HOST/CHROOT, zookeeper+tls://HOST";
+                       postgres://USER@HOST/DATABASE, zookeeper://HOST,HOST/CHROOT, zookeeper+tls://HOST";
 
 impl StoreUrl {
     fn parse(text: &str) -> Result<StoreUrl> {
@@ -168,6 +177,10 @@ impl StoreUrl {
                 let url = with_servers("etcd://127.0.0.1:2379")?;
                 Ok(StoreUrl::Etcd { url })
             }
+            "postgres" | "postgresql" => {
+                let url = with_servers("postgres://app:secret@127.0.0.1:5432/shop")?;
+                Ok(StoreUrl::Postgres { url })
+            }
             _ => Err(Error::invalid(
                 "connect",
                 format!("unknown scheme {scheme:?} in {:?}", redact(text)),
@@ -187,6 +200,7 @@ fn did_you_mean(text: &str) -> String {
     let meant = match text.rsplit_once(':') {
         _ if is_path => format!("file:{text}"),
         Some((host, "2379")) => format!("etcd://{host}:2379"),
+        Some((host, "5432")) => format!("postgres://{host}:5432/DATABASE"),
         Some((host, "2181")) => format!("zookeeper://{host}:2181"),
         Some((_, port)) if port.parse::<u16>().is_ok() => format!("redis://{text}"),
         _ => return known,
@@ -332,6 +346,7 @@ mod tests {
             ("localhost:6379", "redis://localhost:6379?"),
             ("10.0.0.1:7000", "redis://10.0.0.1:7000?"),
             ("db:2379", "etcd://db:2379?"),
+            ("db:5432", "postgres://db:5432/DATABASE?"),
             ("zk:2181", "zookeeper://zk:2181?"),
         ] {
             let error = StoreUrl::parse(text).unwrap_err();

@@ -15,6 +15,7 @@ mod manual;
 mod name_completion;
 mod once;
 mod perm;
+mod postgres;
 mod rate;
 mod run;
 mod rw;
@@ -53,6 +54,7 @@ pub(crate) use manual::ManualArgs;
 pub(crate) use name_completion::NameToComplete;
 pub(crate) use once::{OnceArgs, OnceCommand, OnceCommandArgs, SeenArgs};
 pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
+pub(crate) use postgres::PostgresCommand;
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
 pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
@@ -139,6 +141,9 @@ pub(crate) enum Command {
     /// List the kinds of stores and their URLs
     #[command(after_help = STORES)]
     Stores,
+    /// Set up a postgres:// store
+    #[command(subcommand)]
+    Postgres(PostgresCommand),
     /// Compare guards that fail and guards that hold, in a flash sale and a marketplace
     #[cfg(feature = "demo")]
     Demo(windlass_demo::DemoArgs),
@@ -157,7 +162,9 @@ impl Command {
     /// Whether settings matter to it. The others work with a config file that is wrong.
     pub(crate) fn uses_settings(&self) -> bool {
         match self {
-            Command::Stores | Command::Completions(_) | Command::Man(_) => false,
+            Command::Stores | Command::Postgres(_) | Command::Completions(_) | Command::Man(_) => {
+                false
+            }
             Command::Config(args) => args.command.is_none(),
             _ => true,
         }
@@ -199,7 +206,15 @@ pub(crate) const GROUPS: [Group; 6] = [
     },
     Group {
         heading: "Learn and set up",
-        commands: &["stores", "config", "demo", "bench", "completions", "man"],
+        commands: &[
+            "stores",
+            "postgres",
+            "config",
+            "demo",
+            "bench",
+            "completions",
+            "man",
+        ],
         example: "windlass help stores",
     },
 ];

@@ -12,12 +12,13 @@ Stores (--store URL, or WINDLASS_STORE):
   redis+cluster://HOST,HOST            a Redis Cluster; rediss+cluster:// for TLS
   redlock://HOST,HOST,HOST             a majority of independent servers; redlock+tls:// for TLS
   etcd://HOST:PORT,HOST:PORT           an etcd cluster; etcds:// for TLS
+  postgres://USER@HOST:PORT/DATABASE   a PostgreSQL database (14 or later); ?schema=NAME
   zookeeper://HOST:PORT,HOST/CHROOT    a ZooKeeper ensemble; zookeeper+tls:// needs a feature
 
 A password goes before the host: redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST. Other users
 can read a command line: put such a URL into a file and give --store-file PATH.
 
-file:, memory: and Redis support every command. redlock://, etcd:// and zookeeper:// support
+file:, memory:, Redis and PostgreSQL support every command. redlock://, etcd:// and zookeeper:// support
 coordination: run, elect, lock, rw and gate; etcd and ZooKeeper also sem, latch and barrier.
 
 Examples:

@@ -19,6 +19,7 @@ mod man;
 mod manual;
 mod metrics_file;
 mod perm;
+mod postgres;
 mod reference;
 mod run;
 mod rw;
@@ -60,6 +61,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
             printer.out(STORES);
             Ok(Exit::SUCCESS)
         }
+        Command::Postgres(command) => postgres::postgres(&command, printer),
         Command::Doctor => doctor::doctor(global, printer)
             .await
             .map_err(Failure::of_doctor),

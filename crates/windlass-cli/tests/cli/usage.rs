@@ -452,6 +452,7 @@ fn stores_are_listed_in_the_help() {
             "redlock://",
             "etcd://",
             "zookeeper://",
+            "postgres://",
         ] {
             assert!(done.out.contains(scheme), "{scheme}: {}", done.out);
         }

@@ -197,6 +197,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The SQL function that checks a lock within a transaction of the user, schema included, if the
+    /// store is a database: its arguments are the name and the fence.
+    fn sql_check(&self) -> Option<String> {
+        None
+    }
+
     /// Reads the state of one name, with up to `most` of its holders. Changes nothing.
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy>;
 

@@ -31,11 +31,11 @@ use crate::seen::Member;
 pub struct UnsupportedStore(pub &'static str);
 
 /// The stores that support every primitive.
-pub(super) const ALL_PRIMITIVES: &str = "memory:, file: or redis://";
+pub(super) const ALL_PRIMITIVES: &str = "memory:, file:, redis:// or postgres://";
 
 /// The stores that decide in one place, and therefore support all of coordination.
 pub(super) const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or \
-                                redis+cluster://), etcd:// or zookeeper://";
+                                redis+cluster://), postgres://, etcd:// or zookeeper://";
 
 impl UnsupportedStore {
     fn error<'a, T: Send + 'a>(self, primitive: &'static str) -> Pending<'a, T> {
@@ -78,6 +78,16 @@ pub(super) fn not_supported(
     }
     Error::new(ErrorKind::Unsupported, "use the store", message)
         .with_hint(format!("use {stores} for {primitive}"))
+}
+
+/// A lock of this store cannot be checked in a transaction.
+pub fn not_a_database() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "check in a transaction",
+        "this store keeps its locks outside of the database that the transaction is in",
+    )
+    .with_hint("use postgres:// for this, or send the fence with each write and compare it there")
 }
 
 /// The store of this URL scheme is not compiled in.

@@ -41,8 +41,8 @@ use std::time::Duration;
 use windlass::{Coordinator, LockState, Options};
 
 use crate::{
-    EtcdCluster, EtcdVersion, Flavor, RedisCluster, RedisReplicated, RedisServer, ZOOKEEPER_TICK,
-    ZooKeeperServers, eventually,
+    EtcdCluster, EtcdVersion, Flavor, PostgresServer, RedisCluster, RedisReplicated, RedisServer,
+    ZOOKEEPER_TICK, ZooKeeperServers, eventually,
 };
 
 /// A store for one test, with its own server where it needs one.
@@ -101,6 +101,15 @@ impl TestStore {
             dead_claim_lifetime: |ttl| (ttl + Duration::from_secs(1)) * 3 / 2 + 2 * ZOOKEEPER_TICK,
             ..TestStore::new(server.url(&format!("store-{n}")), ())
         }
+    }
+
+    /// A separate schema on a PostgreSQL that all tests of this process share.
+    pub fn postgres() -> TestStore {
+        static SERVER: OnceLock<PostgresServer> = OnceLock::new();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let server = SERVER.get_or_init(|| PostgresServer::start().expect("a server to test on"));
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        TestStore::new(format!("{}?schema=store_{n}", server.url()), ())
     }
 
     /// New servers with a majority and persistent data, so that they vote immediately.

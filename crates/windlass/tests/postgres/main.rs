@@ -1,0 +1,6 @@
+//! The `postgres://` store on a real PostgreSQL.
+
+mod access;
+mod conformance;
+mod faults;
+mod hold;
