@@ -44,15 +44,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release checks the owner (Redis)",
-        file: "windlass-redis/src/scripts/lock/single_recorded.lua",
-        from: "if redis.pcall('GET', lock) == owner then",
-        to: "if redis.pcall('GET', lock) then",
+        file: "windlass-redis/src/scripts/lock/single.lua",
+        from: "elseif verbs == 'r' and redis.pcall('GET', KEYS[2]) == ARGV[6] then",
+        to: "elseif verbs == 'r' and redis.pcall('GET', KEYS[2]) then",
         caught_by: &[
             "-p",
-            "windlass",
-            "--test",
-            "redis",
-            "conformance::lock::only_the_owner_can_release",
+            "windlass-redis",
+            "--lib",
+            "batches_decide_as_the_rules",
         ],
     },
     Mutant {
