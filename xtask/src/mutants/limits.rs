@@ -464,7 +464,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "settling_never_admits_more_than_the_bucket_has",
+            "refund_to_an_earlier_hold_counts_for_a_later_one",
         ],
     },
     Mutant {

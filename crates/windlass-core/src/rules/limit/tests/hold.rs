@@ -357,3 +357,18 @@ fn late_or_foreign_settlement_refunds_nothing() {
         assert_eq!(settled.unwrap_err(), UnsettledHold::OtherQuotas);
     }
 }
+
+/// Units that one refund has returned already are not returned by the next: one a second, up to ten.
+#[test]
+fn refund_to_an_earlier_hold_counts_for_a_later_one() {
+    let rules = [Rule::bucket(1, SECOND, 10).unwrap()];
+    let (outcome, first) = hold(&rules, &RuleStates::default(), START, &[5]).unwrap();
+    let (outcome, second) = hold(&rules, &outcome.states, START, &[5]).unwrap();
+    let at = START + 4 * SECOND;
+    let (outcome, _) = settle(&rules, &outcome.states, at, &first.unwrap(), &[0]).unwrap();
+    let (mut states, at) = (outcome.states, START + 8 * SECOND);
+    assert!(take(&rules, &mut states, at, 9));
+    let (outcome, _) = settle(&rules, &states, at, &second.unwrap(), &[0]).unwrap();
+    // Nothing but the nine was used, of a bucket that was full.
+    assert_eq!(status(&rules, &outcome.states, at, 1).remaining, 1);
+}
