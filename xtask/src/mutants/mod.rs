@@ -12,6 +12,7 @@ mod master_epoch;
 mod metrics;
 mod middleware;
 mod permissions;
+mod postgres;
 mod quorum;
 mod redis_claims;
 mod replicated;
@@ -52,6 +53,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("metrics", metrics::MUTANTS),
     ("middleware", middleware::MUTANTS),
     ("permissions", permissions::MUTANTS),
+    ("postgres", postgres::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("redis_claims", redis_claims::MUTANTS),
     ("replicated", replicated::MUTANTS),

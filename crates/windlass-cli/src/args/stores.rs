@@ -18,8 +18,8 @@ Stores (--store URL, or WINDLASS_STORE):
 A password goes before the host: redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST. Other users
 can read a command line: put such a URL into a file and give --store-file PATH.
 
-file:, memory:, Redis and PostgreSQL support every command. redlock://, etcd:// and zookeeper:// support
-coordination: run, elect, lock, rw and gate; etcd and ZooKeeper also sem, latch and barrier.
+file:, memory:, Redis and PostgreSQL support every command. redlock://, etcd:// and zookeeper://
+support coordination: run, elect, lock, rw and gate; etcd and ZooKeeper also sem, latch and barrier.
 
 Examples:
   windlass --store redis://127.0.0.1 doctor        what the store is, and what it guarantees
