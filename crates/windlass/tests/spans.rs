@@ -172,6 +172,12 @@ async fn keys_of_limiters_are_not_logged() {
         assert_eq!(log.take(), [call("check")]);
         let _ = limiter.check_all(["ann@example.com", "bob"]).await;
         assert_eq!(log.take(), [call("check")]);
+        let ttl = Duration::from_secs(60);
+        let estimate = limiter.reserve_estimate("ann@example.com", 1, ttl).await;
+        let hold = estimate.unwrap().held().unwrap();
+        assert_eq!(log.take(), [call("reserve")]);
+        hold.settle(1).await.unwrap();
+        assert_eq!(log.take(), [call("settle")]);
         limiter.reset("ann@example.com").await.unwrap();
         assert_eq!(log.take(), [call("reset")]);
     }

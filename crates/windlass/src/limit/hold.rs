@@ -243,7 +243,7 @@ impl Limiter {
     }
 }
 
-const OPERATION: &str = "reserve the estimate";
+const OPERATION: &str = "reserve";
 
 async fn hold(
     limiter: &Limiter,

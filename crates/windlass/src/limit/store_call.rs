@@ -229,7 +229,8 @@ impl StoreCaller {
         let name = request.name.clone();
         let reply = self.store().hold(request.clone());
         let keeper = self.coordinator.keeper();
-        let call = keeper.call(operation, name.as_str(), reply);
+        let logged = self.without_key(&name);
+        let call = keeper.call_logged_as(logged, operation, name.as_str(), reply);
         let runtime = self.coordinator.limits();
         match self.within_timeout(operation, name.as_str(), call).await {
             Ok(outcome) => {
@@ -274,7 +275,8 @@ impl StoreCaller {
         let name = request.name.clone();
         let reply = self.store().settle(request);
         let keeper = self.coordinator.keeper();
-        let call = keeper.call("settle", name.as_str(), reply);
+        let logged = self.without_key(&name);
+        let call = keeper.call_logged_as(logged, "settle", name.as_str(), reply);
         self.within_timeout("settle", name.as_str(), call).await
     }
 

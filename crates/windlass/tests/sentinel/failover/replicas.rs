@@ -117,7 +117,7 @@ async fn fences(w: &Coordinator, count: usize) -> Vec<u64> {
     for _ in 0..count {
         if let Ok(guard) = w.lock("stock").acquire().await {
             fences.push(guard.fence().get());
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().was_held());
         }
     }
     fences
