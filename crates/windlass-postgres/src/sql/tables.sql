@@ -114,8 +114,8 @@ CREATE TYPE @schema@.decided AS (
     note text
 );
 
--- Limiters, counters, outcomes of counter operations and records of `once`, as the client's rules
--- write them.
+-- Limiters and their holds, counters, outcomes of counter operations and records of `once`, as the
+-- rules of the client write them.
 CREATE TABLE @schema@.state (
     name text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
