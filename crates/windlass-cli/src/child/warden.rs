@@ -309,10 +309,11 @@ mod tests {
 
     use super::*;
 
-    /// A signal during the start is told apart from an earlier and a later one.
+    /// A signal during the start is separated from an earlier and a later one. No shell lets a background
+    /// job ignore this one.
     #[tokio::test]
     async fn signals_during_the_start_are_returned() {
-        let mut signals = Signals::install_for(&[Signal::QUIT]).unwrap();
+        let mut signals = Signals::install_for(&[Signal::USR2]).unwrap();
         // Any thread of the tests may receive the signal. Once one of them has noticed it, all have.
         let spawn = || {
             let received = std::thread::spawn(|| {
@@ -320,18 +321,18 @@ mod tests {
                     .enable_all()
                     .build()?;
                 runtime.block_on(async {
-                    let mut signals = Signals::install_for(&[Signal::QUIT])?;
-                    kill_process(getpid(), Signal::QUIT)?;
+                    let mut signals = Signals::install_for(&[Signal::USR2])?;
+                    kill_process(getpid(), Signal::USR2)?;
                     Ok(signals.next().await)
                 })
             });
             received.join().unwrap()
         };
         let started: io::Result<(Signal, Vec<Signal>)> = start(&mut signals, spawn).await;
-        assert_eq!(started.unwrap(), (Signal::QUIT, vec![Signal::QUIT]));
+        assert_eq!(started.unwrap(), (Signal::USR2, vec![Signal::USR2]));
         assert_eq!(signals.take_pending().await, []);
         // Later ones have reached the command.
-        kill_process(getpid(), Signal::QUIT).unwrap();
-        assert_eq!(signals.next().await, Signal::QUIT);
+        kill_process(getpid(), Signal::USR2).unwrap();
+        assert_eq!(signals.next().await, Signal::USR2);
     }
 }
