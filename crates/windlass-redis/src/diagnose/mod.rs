@@ -44,7 +44,10 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
     let text: String = connection.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
     let mut findings = vec![version(&info), role(&info)];
-    let setting = appendfsync(connection).await;
+    let setting = match get(&info, "aof_enabled") {
+        "1" => appendfsync(connection).await,
+        _ => None,
+    };
     findings.push(persistence_by(&info, setting.as_deref()));
     findings.extend(replicas(&info));
     findings.push(eviction(&info));
