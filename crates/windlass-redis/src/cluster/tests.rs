@@ -164,7 +164,17 @@ fn own_epoch(node: &RedisServer) -> u64 {
     epoch_number(&info).unwrap()
 }
 
-/// Gives a node a higher epoch than all others.
+/// Whether `other` knows the epoch of `node`.
+fn knows_epoch(other: &RedisServer, node: &RedisServer) -> bool {
+    let id = node.command(&["CLUSTER", "MYID"]).unwrap();
+    let nodes = other.command(&["CLUSTER", "NODES"]).unwrap();
+    let line = nodes.lines().find(|line| line.starts_with(id.trim()));
+    let epoch = line.and_then(|line| line.split(' ').nth(6)?.parse().ok());
+    epoch == Some(own_epoch(node))
+}
+
+/// Gives a node a higher epoch than all others, and waits until they know: a node that takes over a
+/// slot with an epoch that is too low loses it again, with its keys.
 fn bump_epoch(node: &RedisServer, others: &[&RedisServer]) -> u64 {
     let is_highest = || {
         node.command(&["CLUSTER", "BUMPEPOCH"]).unwrap();
@@ -173,6 +183,8 @@ fn bump_epoch(node: &RedisServer, others: &[&RedisServer]) -> u64 {
             .all(|other| own_epoch(other) < own_epoch(node))
     };
     assert!(eventually_blocking(SOON, is_highest));
+    let is_known = || others.iter().all(|other| knows_epoch(other, node));
+    assert!(eventually_blocking(SOON, is_known));
     own_epoch(node)
 }
 
@@ -248,7 +260,8 @@ async fn fences_of_an_importing_slot_are_raised_for_its_source() {
     assert!(next > highest + 1, "{next} after {highest}");
     assert_eq!(cluster.next_fence().await, next + 1, "raised once");
     moving.finish().unwrap();
-    assert!(cluster.next_fence().await > next + 1);
+    let last = cluster.next_fence().await;
+    assert!(last > next + 1, "{last} after {}", next + 1);
 }
 
 /// The redirection alone shows that the slot was elsewhere: to the node that redirects, and to the
