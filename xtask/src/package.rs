@@ -12,7 +12,7 @@ use crate::run::{cargo, run};
 use crate::servers::target;
 
 /// The size of the binary that a release promises.
-const MAX_BINARY: u64 = 18_000_000;
+const MAX_BINARY: u64 = 20_000_000;
 const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -65,7 +65,7 @@ impl Connector {
     pub(super) async fn connect(&self, again: bool) -> Result<OpenConnection> {
         let (client, connection) = self.open(again).await?;
         let task = tokio::spawn(async move {
-            // Whoever waits for a reply learns of the failure.
+            // Callers that wait for a reply learn of the failure.
             let _ = connection.await;
         });
         Ok(OpenConnection {

@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences are raised when the server has started anew (PostgreSQL)",
+        breaks: "fences are raised when the server has restarted (PostgreSQL)",
         file: "windlass-postgres/src/sql/common.sql",
         from: "greatest(last_value, @schema@.clock_micros())",
         to: "last_value",
